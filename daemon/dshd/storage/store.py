@@ -1,0 +1,169 @@
+"""The seam: what the sessions need from a store, and nothing about how it keeps it.
+
+Everything here is blocking code and knows no trio. One `SessionHandle` is used by one thread at a time, except
+`read`, which may run beside an `append` of the same handle. Errors are those of `dsh_protocol.errors`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dsh_protocol.events import Event, Header
+
+Access = Literal["read", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a session cannot be read in full, or not be written: `kind` is one of `dsh_protocol.errors`."""
+
+    kind: str
+    message: str
+    path: str
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """What the store can say of a session without reading its events.
+
+    `updated_at` is the log's mtime in epoch milliseconds; `revision` changes with every change of the file.
+    """
+
+    session_id: str
+    header: Header | None
+    path: str
+    size_bytes: int
+    revision: str
+    updated_at: int
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HolderRecord:
+    """Who holds, or last held, the write handle; kept beside the log so that it outlives the daemon.
+
+    Attributes:
+        writer_hash: SHA-256 of the writer string, hex.
+        pid: From the peer's credentials; 0 where the kernel gave none.
+        start_time: That process's start time (field 22 of /proc/PID/stat), so that a reused pid is told apart.
+        boot_id: Of the kernel that gave both.
+        client: The name the client gave.
+        since: Epoch milliseconds.
+        base_seq: Length of the stored log when the handle was opened.
+    """
+
+    writer_hash: str
+    pid: int
+    start_time: int
+    boot_id: str
+    client: str
+    since: int
+    base_seq: int
+
+
+class SessionHandle(Protocol):
+    """One session, open for reading or writing.
+
+    A handle for writing is the only one in this process and, through a lock, among processes. Closing it
+    releases both, also when closing raises.
+    """
+
+    @property
+    def header(self) -> Header:
+        """The immutable header."""
+        ...
+
+    @property
+    def next_seq(self) -> int:
+        """The number of durable events."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """The log's size on disk; 0 before it is materialised."""
+        ...
+
+    @property
+    def materialised(self) -> bool:
+        """Whether the log exists on disk."""
+        ...
+
+    def read(self, offset: int = 0, length: int | None = None) -> Iterator[Event]:
+        """Yield durable events in order from seq `offset`; past the end nothing. Never a torn tail."""
+        ...
+
+    def append(self, events: Sequence[Event], holder: HolderRecord | None = None) -> None:
+        """Make `events` durable as one batch (one frame); materialise the log with it where there is none.
+
+        On return they are synced. On an error the file is as before (truncated to the acknowledged length).
+        `holder`, where given, is made durable before the first byte of the batch.
+
+        Raises:
+            NoSpaceError, WriteFailedError: Nothing was appended; the same batch may be tried again.
+            LogChangedError: Another program changed the log; nothing was written.
+            SessionSealedError: The append failed and could not be undone.
+        """
+        ...
+
+    def flush(self, holder: HolderRecord | None = None) -> None:
+        """Materialise the log with its header alone, where it is not on disk yet."""
+        ...
+
+    def read_holder(self) -> HolderRecord | None:
+        """The holder record beside the log; None where there is none or it cannot be read."""
+        ...
+
+    def write_holder(self, holder: HolderRecord) -> None:
+        """Replace the holder record, durable on return. Only on a materialised log."""
+        ...
+
+    def clear_holder(self) -> None:
+        """Remove the holder record, durable on return; nothing where there is none."""
+        ...
+
+    def close(self) -> None:
+        """Release the lock and the files. Idempotent. A session never materialised leaves no trace."""
+        ...
+
+
+class SessionStore(Protocol):
+    """All sessions under one root."""
+
+    def create(self, header: Header) -> SessionHandle:
+        """Take the id for a new session; nothing is on disk until the first append or flush.
+
+        Raises:
+            SessionExistsError: The id is taken, here or on disk, in any project.
+            IdInvalidError, InvalidParamsError: The id or the cwd cannot be stored.
+        """
+        ...
+
+    def open(self, session_id: str, access: Access) -> SessionHandle:
+        """Open a stored session. For writing: lock, repair a torn tail (set aside first), validate.
+
+        Raises:
+            SessionNotFoundError: No such session on disk.
+            SessionBusyError: Another handle or process has it for writing.
+            LogCorruptError, FormatUnsupportedError, UnsafePathError: Refused for writing, bytes untouched;
+                for reading, raised by `read` only where nothing more can be read.
+        """
+        ...
+
+    def read_holder(self, session_id: str) -> HolderRecord | None:
+        """The holder record beside a stored session's log, without opening it."""
+        ...
+
+    def stat(self, session_id: str) -> StoredSession:
+        """What is known of one session without reading its events. Raises SessionNotFoundError."""
+        ...
+
+    def list(self) -> Iterator[StoredSession]:
+        """Yield every materialised session, in no order; a bad one with its problem, never an exception."""
+        ...
+
+
