@@ -9,7 +9,10 @@ Standard library only: `dshctl` imports this module at start.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from typing import Self
 
 EXIT_OK = 0
 EXIT_FAILURE = 1
@@ -38,6 +41,10 @@ class DshdError(Exception):
         super().__init__(message)
         self.message = message
         self.facts = facts
+
+    def with_facts(self, **more: Any) -> Self:
+        """Return the same error with more facts: one failure reaches several callers, each with its own."""
+        return type(self)(self.message, **{**self.facts, **more})
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON-RPC error object."""

@@ -1,0 +1,41 @@
+"""The limits of size and flow, with their defaults.
+
+`initialize` and `daemon.status` state them; an error that names a limit uses the name that it has here on the wire.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+_MIB = 1024 * 1024
+
+
+class Limits(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What one daemon takes.
+
+    Attributes:
+        max_line_bytes: Bytes of one line, either way, without its newline.
+        max_values: JSON values in one line; keys are not counted.
+        max_depth: Arrays and objects inside each other, the outermost counted.
+        max_event_bytes: Bytes of one event as stored.
+        max_batch_events: Events in one call.
+        max_pending_bytes: Bytes of admitted events that one session may hold before they are durable.
+        max_connections: Connections at a time.
+        max_calls_in_flight: Unanswered calls of one connection.
+        max_batch_calls: Calls in one line.
+        max_subscriptions: Subscriptions of one connection.
+    """
+
+    max_line_bytes: int = 16 * _MIB
+    max_values: int = 100_000
+    max_depth: int = 64
+    max_event_bytes: int = 8 * _MIB
+    max_batch_events: int = 20_000
+    max_pending_bytes: int = 16 * _MIB
+    max_connections: int = 512
+    max_calls_in_flight: int = 256
+    max_batch_calls: int = 1000
+    max_subscriptions: int = 64
+
+
+DEFAULT_LIMITS = Limits()
