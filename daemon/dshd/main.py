@@ -1,0 +1,166 @@
+"""The command `dshd`: parse, prepare, run, and turn every way to end into an exit code.
+
+The one rule: what keeps the daemon from starting is one line on standard error and exit code 78.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsh_protocol.errors import EXIT_CANNOT_START, EXIT_FAILURE, EXIT_OK, RootLockedError
+from dsh_protocol.version import FORMAT_VERSION, PROTOCOL_VERSION, VERSION
+from dshd.settings import (
+    DEFAULT_BATCH_WINDOW_S,
+    CannotStartError,
+    Settings,
+    load_settings,
+    parse_batch_window,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_VERBS = ("serve", "verify")
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `dshd` with these arguments (the process's own by default) and return its exit code."""
+    fill_standard_fds()
+    words = list(sys.argv[1:] if argv is None else argv)
+    flags = _parser().parse_args(_with_verb(words))
+    return _verify(flags) if flags.verb == "verify" else _serve(flags)
+
+
+def fill_standard_fds() -> None:
+    """Open /dev/null in place of closed descriptors 0 to 2, so that no log or socket ever gets such a number."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004  # standard error is 2
+        os.set_inheritable(fd, True)  # noqa: FBT003  # the standard library's signature
+    os.close(fd)
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # kept for the process
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # kept for the process
+
+
+def _with_verb(words: list[str]) -> list[str]:
+    """Plain `dshd`, with or without flags, is `dshd serve`."""
+    if words and (words[0] in _VERBS or words[0] in {"-h", "--help", "-V", "--version"}):
+        return words
+    if words and not words[0].startswith("-"):
+        return words  # argparse says which verbs there are
+    return ["serve", *words]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dshd",
+        description="Keep the sessions of AI agents: nothing acknowledged is lost, nothing is blindly run twice.",
+        epilog="Plain `dshd` is `dshd serve`. Talk to a running daemon with `dshctl`.",
+    )
+    version = f"dshd {VERSION} (protocol {PROTOCOL_VERSION}, log format {FORMAT_VERSION})"
+    parser.add_argument("-V", "--version", action="version", version=version)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    serve = verbs.add_parser("serve", help="run the daemon in the foreground (the default)")
+    serve.add_argument(
+        "--socket", metavar="PATH", help="where clients connect (default: $DSHD_SOCKET, …)"
+    )
+    serve.add_argument(
+        "--root", metavar="DIR", help="where sessions are kept (default: $DSHD_ROOT, …)"
+    )
+    serve.add_argument(
+        "--compression", choices=("zstd", "none"), default="zstd", help="how new logs are written"
+    )
+    serve.add_argument(
+        "--batch-window",
+        type=_seconds,
+        default=DEFAULT_BATCH_WINDOW_S,
+        metavar="SECONDS",
+        help="longest wait of an event for its write when nobody asks sooner (default: %(default)s)",
+    )
+    serve.add_argument(
+        "--log-level", choices=_LOG_LEVELS, default="info", help="what the daemon's own log tells"
+    )
+    verify = verbs.add_parser(
+        "verify", help="check a stored session without a daemon; changes nothing"
+    )
+    verify.add_argument(
+        "target", metavar="PATH|ID", help="a log file, a session's folder, or a session's id"
+    )
+    verify.add_argument(
+        "--root", metavar="DIR", help="where sessions are kept (default: $DSHD_ROOT, …)"
+    )
+    verify.add_argument("--json", action="store_true", help="print one JSON document")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_batch_window(text)
+    except ValueError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from exc
+
+
+def _serve(flags: argparse.Namespace) -> int:
+    """Prepare the folders and run the event loop until the daemon is told to stop."""
+    # Imported here: `verify` and `--help` need neither the event loop nor the logger.
+    import trio
+
+    from dshd import lifecycle, logs
+    from dshd.directories import make_private_dir
+
+    logs.configure_logs(flags.log_level)
+    try:
+        settings: Settings = load_settings(flags)
+        make_private_dir(settings.state_dir, "the state folder")
+        make_private_dir(settings.root, "the root")
+        return trio.run(lifecycle.serve, settings)
+    except (CannotStartError, RootLockedError) as exc:
+        return _cannot_start(str(exc))
+    except BaseExceptionGroup as group:
+        refused = _first_refusal(group)
+        if refused is None:
+            raise
+        return _cannot_start(str(refused))
+
+
+def _first_refusal(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """Return why the start was refused, when that is all that the group holds."""
+    refusals, others = group.split((CannotStartError, RootLockedError))
+    while isinstance(refusals, BaseExceptionGroup):
+        refusals = refusals.exceptions[0]
+    return refusals if others is None else None
+
+
+def _cannot_start(reason: str) -> int:
+    sys.stderr.write(f"dshd: {_one_line(reason)}\n")
+    return EXIT_CANNOT_START
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _verify(flags: argparse.Namespace) -> int:
+    """Check a stored session and print what was found; exit 0 only where it is whole."""
+    from dsh_protocol import paths
+    from dshd.storage.jsonl.verify import verify
+
+    try:
+        root = Path(paths.root_dir(os.environ, flags.root))
+    except paths.PathUnusableError as exc:
+        return _cannot_start(str(exc))
+    report = verify(flags.target, root)
+    text = report.to_json() if flags.json else report.to_text()
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except OSError:
+        return EXIT_FAILURE
+    return EXIT_OK if report.whole else EXIT_FAILURE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
