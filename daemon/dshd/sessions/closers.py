@@ -1,0 +1,116 @@
+"""How an interrupted turn is closed, and what the next agent is told about each unanswered call.
+
+Pure: from a fold to events and to repairs. The one rule: nothing that may have run is ever called safe to run again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dsh_protocol.ids import idempotency_key
+from dshd.sessions.fold import CLOSER_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dsh_protocol.events import Event, Header
+    from dshd.sessions.fold import Call, Fold
+
+NOT_STARTED = "TOOL_NOT_STARTED"
+OUTCOME_UNKNOWN = "TOOL_OUTCOME_UNKNOWN"
+
+NOT_STARTED_TEXT = (
+    "This tool call was cut off before there was any record that it began, so it did not run. "
+    "Make the call again if its effect is still wanted."
+)
+OUTCOME_UNKNOWN_TEXT = (
+    "This tool call had begun when the session was cut off, and its result was lost: it may have "
+    "run in full, in part or not at all. Do not just run it again. Repeat it only if it is "
+    "read-only or idempotent; otherwise check first what it has done outside, or ask the user."
+)
+
+_ERRORS = {
+    NOT_STARTED: ("ToolNotStartedError", NOT_STARTED_TEXT),
+    OUTCOME_UNKNOWN: ("ToolOutcomeUnknownError", OUTCOME_UNKNOWN_TEXT),
+}
+
+
+def closers(fold: Fold) -> list[Event]:
+    """Return the events that close the open turn; none where no turn is open.
+
+    They continue the log at `fold.next_seq`, copy its last time, and are not applied to the fold.
+    """
+    if fold.open_turn is None:
+        return []
+    events: list[Event] = []
+
+    def close(kind: str, data: dict[str, Any], **surface: Any) -> None:
+        seq = fold.next_seq + len(events)
+        events.append({"type": kind, "seq": seq, "time": fold.last_time, "data": data, **surface})
+
+    for call in fold.pending.values():
+        data = _result_data(fold, call, fold.next_seq + len(events))
+        if call.call_seq is None:
+            close("tool/result", data, surfaceOp="append")
+        else:
+            close("tool/result", data, surfaceOp="append", sourceEventSeqs=[call.call_seq])
+    if fold.open_step is not None:
+        close("step/end", {"turn": fold.open_turn, "step": fold.open_step})
+    close("turn/end", {"turn": fold.open_turn, "reason": {"kind": "interrupted"}})
+    return events
+
+
+def repairs(fold: Fold, header: Header) -> list[dict[str, Any]]:
+    """Return the wire's `Repair` for each call that `closers` would answer, in transcript order."""
+    return _repairs(fold.pending.values(), header)
+
+
+def committed_repairs(fold: Fold, header: Header) -> list[dict[str, Any]]:
+    """Return the repairs of the last turn as recovery stored them, until a new turn starts; else an empty list."""
+    return [] if fold.committed is None else _repairs(fold.committed.calls, header)
+
+
+def _result_data(fold: Fold, call: Call, seq: int) -> dict[str, Any]:
+    code = NOT_STARTED if call.call_seq is None else OUTCOME_UNKNOWN
+    name, text = _ERRORS[code]
+    block = {
+        "type": "tool-result",
+        "toolCallId": call.call_id,
+        "isError": True,
+        "content": [{"type": "text", "text": text}],
+    }
+    message = {
+        "id": f"{CLOSER_ID}{call.call_id}-{seq}",
+        "role": "user",
+        "source": {"kind": "tool", "callId": call.call_id},
+        "content": [block],
+    }
+    return {
+        "turn": fold.open_turn,
+        "step": call.step,
+        "message": message,
+        "error": {"name": name, "code": code},
+    }
+
+
+def _repairs(calls: Iterable[Call], header: Header) -> list[dict[str, Any]]:
+    return [_repair(call, header) for call in calls]
+
+
+def _repair(call: Call, header: Header) -> dict[str, Any]:
+    # not `call_seq`: in an odd log a message may ask again for a call that has already begun
+    seq = call.started_seq
+    code = NOT_STARTED if seq is None else OUTCOME_UNKNOWN
+    return {
+        "callId": call.call_id,
+        "name": call.name,
+        "arguments": call.arguments,
+        "turn": call.turn,
+        "step": call.step,
+        "code": code,
+        "callSeq": seq,
+        "idempotencyKey": None
+        if seq is None
+        else idempotency_key(header.id, header.created_at, seq, call.call_id),
+        "message": _ERRORS[code][1],
+    }

@@ -1,0 +1,373 @@
+"""What a log says at its end: the open turn and step, the calls without a result, what is in force.
+
+The fold takes any stored event, one at a time, however odd: only a surface that does not fit is refused. What clients may
+append is judged before, in `rules`. The one rule: after `apply` the state depends on the events alone, not on who wrote them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dshd.sessions.surface import Surface, SurfaceDefectError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dsh_protocol.events import Event
+
+CLOSER_ID = "interrupted-tool-result-"
+MAX_SAFE = 2**53 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call of the last turn.
+
+    Attributes:
+        turn: The number of the turn that was open when the model asked.
+        step: As the asking message gives it, whatever step is open.
+        message_seq: The `assistant/message` that asked; None for a call that nobody asked for.
+        call_seq: The `tool/call` as crash recovery counts it; asking again forgets it.
+        started_seq: The `tool/call`, whoever asked again since: whether a body may have run.
+        result_seq: The first `tool/result`, also one that recovery wrote.
+    """
+
+    call_id: str
+    name: Any
+    arguments: Any
+    turn: Any
+    step: Any
+    message_seq: int | None = None
+    call_seq: int | None = None
+    started_seq: int | None = None
+    result_seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """A nested call of a running tool, started and not settled."""
+
+    call_id: str
+    root_call_id: str
+    parent_call_id: str
+    name: str
+    arguments: Any
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How the last turn was closed by recovery: the stored closers, and the calls they answered, in order."""
+
+    closers: list[Event]
+    calls: list[Call]
+
+
+def is_count(value: Any) -> bool:
+    """Whether a JSON value is an integer from 0 to 2^53 − 1 (`1.0` is one, `true` is not)."""
+    if type(value) is int:
+        return 0 <= value <= MAX_SAFE
+    return type(value) is float and value.is_integer() and 0 <= value <= MAX_SAFE
+
+
+def _members(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def tool_calls(message: Any) -> list[dict[str, Any]]:
+    """Return the tool-call blocks of a message, of whatever shape, that carry a usable id."""
+    content = _members(message).get("content")
+    if not isinstance(content, list):
+        return []
+    return [
+        block
+        for block in content
+        if isinstance(block, dict)
+        and block.get("type") == "tool-call"
+        and isinstance(block.get("id"), str)
+    ]
+
+
+def result_call_id(data: Any) -> Any:
+    """Return the call that the data of a `tool/result` answers; None where it names none."""
+    return _members(_members(_members(data).get("message")).get("source")).get("callId")
+
+
+class Fold:
+    """The incremental state of one log.
+
+    Not for two tasks at once. `begin`, then `commit` or `rollback`, make a group of events all or none; they do not nest.
+
+    Attributes:
+        next_seq: The log's length (with a base, the absolute seq of the next event).
+        last_time: `time` of the last event; None in an empty log.
+        last_type: `type` of the last event; None in an empty log.
+        turns: How many `turn/start` there are.
+        last_turn: The number of the last one, 0 before the first. A number that is not a count leaves it unchanged.
+        open_turn, open_step: As stored, hence of any type in an odd log; None where none is open.
+        last_step: The number of the open turn's last `step/start`, 0 before the first.
+        title: Of the last `session/title`.
+        request_header, request_context: As last recorded.
+        pending: The calls that recovery would answer, by call id, in its order.
+        calls: Every call of the last turn by id, the latest of an id; kept until the next `turn/start`.
+        nested: Dispatches started and not settled, by their own id.
+        nested_ids: Every nested id of the open step, settled or not.
+        committed: Set from the interrupted turn's stored end until the next `turn/start`.
+        surface: The surface.
+    """
+
+    __slots__ = (
+        "_closer_results",
+        "_mark",
+        "_step_end",
+        "calls",
+        "committed",
+        "last_step",
+        "last_time",
+        "last_turn",
+        "last_type",
+        "nested",
+        "nested_ids",
+        "next_seq",
+        "open_step",
+        "open_turn",
+        "pending",
+        "request_context",
+        "request_header",
+        "surface",
+        "title",
+        "turns",
+    )
+
+    def __init__(self, base_seq: int = 0) -> None:
+        self.next_seq = base_seq
+        self.last_time: int | None = None
+        self.last_type: str | None = None
+        self.turns = 0
+        self.last_turn = 0
+        self.open_turn: Any = None
+        self.open_step: Any = None
+        self.last_step = 0
+        self.title: str | None = None
+        self.request_header: dict[str, Any] | None = None
+        self.request_context: dict[str, Any] | None = None
+        self.pending: dict[str, Call] = {}
+        self.calls: dict[str, Call] = {}
+        self.nested: dict[str, Dispatch] = {}
+        self.nested_ids: frozenset[str] = frozenset()
+        self.committed: Committed | None = None
+        self.surface = Surface()
+        self._closer_results: list[tuple[Event, Call]] = []
+        self._step_end: tuple[Event, int | None] | None = None
+        self._mark: tuple[Any, ...] | None = None
+
+    @property
+    def ends_with_end_seed(self) -> bool:
+        """Whether the last event is `session/end-seed`, so that a resume adds none."""
+        return self.last_type == "session/end-seed"
+
+    def apply(self, event: Event) -> None:
+        """Take the next event in, from a stored log or just admitted.
+
+        Raises:
+            SurfaceDefectError: Its seq is not the next one, or it does not fit the surface. Nothing changed.
+        """
+        if event["seq"] != self.next_seq:
+            text = f"seq {event['seq']!r} where {self.next_seq} is the next"
+            raise SurfaceDefectError("seq-not-contiguous", text)
+        kind: str = event["type"]
+        if "surfaceOp" in event or "sourceEventSeqs" in event or kind in _ON_SURFACE:
+            self.surface.apply(event)
+        effect = _EFFECTS.get(kind)
+        if effect is not None:
+            effect(self, event, _members(event["data"]))
+        self.next_seq += 1
+        self.last_time = event["time"]
+        self.last_type = kind
+
+    def begin(self) -> None:
+        """Mark the state to which `rollback` returns."""
+        self._mark = (
+            (self.next_seq, self.last_time, self.last_type, self.turns, self.last_turn),
+            (self.open_turn, self.open_step, self.last_step, self.title),
+            (self.request_header, self.request_context, self.committed, self._step_end),
+            (self.pending.copy(), self.calls.copy(), self.nested.copy(), self.nested_ids),
+            self._closer_results.copy(),
+            self.surface.begin(),
+        )
+
+    def commit(self) -> None:
+        """Keep what was applied since `begin`."""
+        self._mark = None
+
+    def rollback(self) -> None:
+        """Undo what was applied since `begin`."""
+        if self._mark is None:
+            return
+        counters, position, in_force, calls, self._closer_results, surface = self._mark
+        self.next_seq, self.last_time, self.last_type, self.turns, self.last_turn = counters
+        self.open_turn, self.open_step, self.last_step, self.title = position
+        self.request_header, self.request_context, self.committed, self._step_end = in_force
+        self.pending, self.calls, self.nested, self.nested_ids = calls
+        self.surface.rollback(surface)
+        self._mark = None
+
+    # What each type does. `data` is {} where the stored data is no object.
+
+    def _turn_start(self, _event: Event, data: dict[str, Any]) -> None:
+        number = data.get("turn")
+        self.turns += 1
+        if is_count(number):
+            self.last_turn = int(number)
+        self.open_turn = number
+        self.open_step = None
+        self.last_step = 0
+        self.pending = {}
+        self.calls = {}
+        self.committed = None
+        self._closer_results = []
+        self._clear_nested()
+
+    def _turn_end(self, event: Event, data: dict[str, Any]) -> None:
+        if _members(data.get("reason")).get("kind") == "interrupted":
+            self.committed = self._committed(event)
+        self.open_turn = None
+        self.open_step = None
+        self.pending = {}
+        self._clear_nested()
+
+    def _step_start(self, _event: Event, data: dict[str, Any]) -> None:
+        number = data.get("step")
+        if is_count(number):
+            self.last_step = int(number)
+        self.open_step = number
+        self._clear_nested()
+
+    def _step_ended(self, event: Event, _data: dict[str, Any]) -> None:
+        self._step_end = (event, self.last_time)
+        self.open_step = None
+        self.pending = {}
+        self._clear_nested()
+
+    def _asked(self, event: Event, data: dict[str, Any]) -> None:
+        for block in tool_calls(data.get("message")):
+            call_id = block["id"]
+            before = self.calls.get(call_id)
+            unanswered = before is not None and before.result_seq is None
+            call = Call(
+                call_id=call_id,
+                name=block.get("name"),
+                arguments=block.get("arguments"),
+                turn=self.open_turn,
+                step=data.get("step"),
+                message_seq=event["seq"],
+                started_seq=before.started_seq if before is not None and unanswered else None,
+            )
+            self.pending[call_id] = self.calls[call_id] = call
+
+    def _started(self, event: Event, data: dict[str, Any]) -> None:
+        call_id = data.get("callId")
+        if not isinstance(call_id, str):
+            return
+        seq: int = event["seq"]
+        call = self.calls.get(call_id)
+        if call is None or call.result_seq is not None:
+            call = Call(
+                call_id=call_id,
+                name=data.get("name"),
+                arguments=data.get("arguments"),
+                turn=self.open_turn,
+                step=data.get("step"),
+            )
+        call = self.calls[call_id] = replace(call, call_seq=seq, started_seq=seq)
+        if call_id in self.pending:
+            self.pending[call_id] = call
+
+    def _answered(self, event: Event, data: dict[str, Any]) -> None:
+        call_id = result_call_id(data)
+        call = self.pending.pop(call_id, None) if isinstance(call_id, str) else None
+        if call is None:
+            return
+        self.calls[call_id] = replace(call, result_seq=event["seq"])
+        message_id = f"{CLOSER_ID}{call_id}-{event['seq']}"
+        if event.get("surfaceOp") == "append" and data["message"].get("id") == message_id:
+            self._closer_results.append((event, call))
+
+    def _dispatched(self, event: Event, data: dict[str, Any]) -> None:
+        call_id = data.get("subCallId")
+        if not isinstance(call_id, str):
+            return
+        self.nested[call_id] = Dispatch(
+            call_id=call_id,
+            root_call_id=data.get("rootCallId", ""),
+            parent_call_id=data.get("parentCallId", ""),
+            name=data.get("name", ""),
+            arguments=data.get("arguments"),
+            seq=event["seq"],
+        )
+        self.nested_ids |= {call_id}
+
+    def _settled(self, _event: Event, data: dict[str, Any]) -> None:
+        call_id = data.get("subCallId")
+        if isinstance(call_id, str):
+            self.nested.pop(call_id, None)
+
+    def _titled(self, _event: Event, data: dict[str, Any]) -> None:
+        title = data.get("title")
+        if isinstance(title, str):
+            self.title = title
+
+    def _header_recorded(self, _event: Event, data: dict[str, Any]) -> None:
+        header = data.get("header")
+        if isinstance(header, dict):
+            self.request_header = header
+
+    def _context_recorded(self, _event: Event, data: dict[str, Any]) -> None:
+        self.request_context = data
+
+    def _clear_nested(self) -> None:
+        if self.nested_ids:
+            self.nested = {}
+            self.nested_ids = frozenset()
+
+    def _committed(self, turn_end: Event) -> Committed:
+        """Find, behind an interrupted turn's end, where its closers begin.
+
+        Closers stand together and copy one time. A real `step/end` of that very millisecond with nothing unanswered
+        before it cannot be told from a closer and is taken for one.
+        """
+        closers = [turn_end]
+        expected = turn_end["seq"] - 1
+        if self._step_end is not None:
+            step_end, time_before = self._step_end
+            if step_end["seq"] == expected and step_end["time"] == turn_end["time"] == time_before:
+                closers.append(step_end)
+                expected -= 1
+        calls: list[Call] = []
+        for event, call in reversed(self._closer_results):
+            if event["seq"] != expected:
+                break
+            closers.append(event)
+            calls.append(call)
+            expected -= 1
+        return Committed(closers[::-1], calls[::-1])
+
+
+_ON_SURFACE = frozenset({"user/message", "assistant/message", "tool/result"})
+
+# ruff's private-access rule does not see that these are the class's own
+_EFFECTS: dict[str, Callable[[Fold, Event, dict[str, Any]], None]] = {
+    "turn/start": Fold._turn_start,
+    "turn/end": Fold._turn_end,
+    "step/start": Fold._step_start,
+    "step/end": Fold._step_ended,
+    "assistant/message": Fold._asked,
+    "tool/call": Fold._started,
+    "tool/result": Fold._answered,
+    "tool/code-dispatch-start": Fold._dispatched,
+    "tool/code-dispatch": Fold._settled,
+    "session/title": Fold._titled,
+    "request/header": Fold._header_recorded,
+    "request/context": Fold._context_recorded,
+}

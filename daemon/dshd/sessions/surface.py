@@ -1,0 +1,180 @@
+"""The surface of a log: which events the model's history is made of, in which order.
+
+Three types take part: `user/message`, `assistant/message`, `tool/result`. Each is appended or replaces a range of what
+stands there. The one rule: an event that is refused changes nothing, and no old event is ever read again to judge a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from dsh_protocol import events as protocol_events
+
+if TYPE_CHECKING:
+    from dsh_protocol.events import Event
+
+
+class SurfaceDefectError(ValueError):
+    """An event that does not fit the surface; `rule` names what it breaks."""
+
+    def __init__(self, rule: str, text: str) -> None:
+        super().__init__(text)
+        self.rule = rule
+
+
+def _tokens(value: Any) -> list[Any]:
+    """Return a container's members as a flat list, object keys sorted so that their order does not count."""
+    if isinstance(value, dict):
+        return [part for key in sorted(value) for part in (key, value[key])]
+    return list(value)
+
+
+def json_digest(value: Any) -> bytes:
+    """Return a digest that two JSON values share exactly when they are equal.
+
+    Object key order does not count and numbers count by value (`1.0` is `1`), but `true` is not `1`. No recursion: a
+    stored value may be nested deeper than the interpreter's stack.
+    """
+    parts: list[bytes] = []
+    rest: list[Any] = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, str):
+            text = item.encode("utf-8", "surrogatepass")
+            parts.append(b"s%d:" % len(text))
+            parts.append(text)
+        elif isinstance(item, dict | list):
+            members = _tokens(item)
+            parts.append(b"%c%d," % (b"{" if isinstance(item, dict) else b"[", len(members)))
+            rest.extend(reversed(members))
+        elif isinstance(item, float) and item.is_integer():
+            parts.append(b"n%d," % int(item))
+        elif item is None or isinstance(item, bool):
+            parts.append(b"%a," % item)
+        else:
+            parts.append(b"n%a," % item)
+    return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
+
+
+def _without_content(data: Any) -> Any:
+    """Return the data of a `tool/result` without the one thing that a rewrite may change."""
+    try:
+        message = data["message"]
+        blocks = message["content"]
+        block = {key: value for key, value in blocks[0].items() if key != "content"}
+        return {**data, "message": {**message, "content": [block, *blocks[1:]]}}
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return data
+
+
+class Surface:
+    """The ordered list of surface events of a log, by seq, as it grows.
+
+    Attributes:
+        nodes: Seqs in surface order, which after a replacement is not their numeric order. Read only.
+        generation: How many replacements there were; a cached history is valid for one generation.
+    """
+
+    __slots__ = (
+        "_results",
+        "_results_before",
+        "_nodes_before",
+        "_length_before",
+        "generation",
+        "nodes",
+    )
+
+    def __init__(self) -> None:
+        self.nodes: list[int] = []
+        self.generation = 0
+        self._results: dict[int, bytes] = {}
+        self._length_before = 0
+        self._nodes_before: list[int] | None = None
+        self._results_before: dict[int, bytes] | None = None
+
+    def apply(self, event: Event) -> None:
+        """Take one event in, of a surface type or not.
+
+        Raises:
+            SurfaceDefectError: Its metadata is malformed, or its range does not fit. Nothing changed.
+        """
+        rule = protocol_events.surface_metadata_defect(event)
+        if rule is not None:
+            raise SurfaceDefectError(rule, protocol_events.defect_text(rule))
+        op = event.get("surfaceOp")
+        if op is None:
+            return
+        seq: int = event["seq"]
+        if op != "append":
+            self._replace(event, op["start"], op["end"])
+        else:
+            self.nodes.append(seq)
+        if event["type"] == "tool/result":
+            self._results[seq] = json_digest(_without_content(event["data"]))
+
+    def position(self, seq: int) -> int | None:
+        """Return the place of a node in surface order; None where it is no current node."""
+        try:
+            return self.nodes.index(seq)
+        except ValueError:
+            return None
+
+    def _replace(self, event: Event, start: int, end: int) -> None:
+        first, last = self.position(start), self.position(end)
+        if first is None:
+            raise SurfaceDefectError(
+                "replace-start-missing", f"start {start} is not on the surface"
+            )
+        if last is None:
+            raise SurfaceDefectError("replace-end-missing", f"end {end} is not on the surface")
+        if first > last:
+            text = f"start {start} stands after end {end} on the surface"
+            raise SurfaceDefectError("replace-start-after-end", text)
+        shadowed = self.nodes[first : last + 1]
+        missing = set(shadowed).difference(event.get("sourceEventSeqs", ()))
+        if missing:
+            text = f"sourceEventSeqs must cite every replaced event; {min(missing)} is missing"
+            raise SurfaceDefectError("sources-miss-shadowed", text)
+        if event["type"] == "tool/result":
+            self._check_rewrite(event, shadowed)
+        self._remember()
+        self.nodes[first : last + 1] = [event["seq"]]
+        self.generation += 1
+        for seq in shadowed:
+            self._results.pop(seq, None)
+
+    def _check_rewrite(self, event: Event, shadowed: list[int]) -> None:
+        before = self._results.get(shadowed[0])
+        if len(shadowed) != 1 or before is None:
+            text = "a replacing tool/result must replace exactly one tool/result"
+            raise SurfaceDefectError("result-rewrite-target", text)
+        if json_digest(_without_content(event["data"])) != before:
+            text = "a replacing tool/result may change only the content of its block"
+            raise SurfaceDefectError("result-rewrite-drift", text)
+
+    # Taking back: appends are undone by cutting the list; a replacement keeps one copy of what was before it.
+
+    def begin(self) -> tuple[int, int]:
+        """Return a mark to which `rollback` goes back; forgets the mark before it."""
+        self._length_before = len(self.nodes)
+        self._nodes_before = None
+        self._results_before = None
+        return self._length_before, self.generation
+
+    def rollback(self, mark: tuple[int, int]) -> None:
+        """Undo everything since `begin` gave `mark`."""
+        length, self.generation = mark
+        if self._nodes_before is not None and self._results_before is not None:
+            self.nodes = self._nodes_before
+            self._results = self._results_before
+        for seq in self.nodes[length:]:
+            self._results.pop(seq, None)
+        del self.nodes[length:]
+        self._nodes_before = None
+        self._results_before = None
+
+    def _remember(self) -> None:
+        if self._nodes_before is None:
+            self._nodes_before = list(self.nodes)
+            self._results_before = dict(self._results)
