@@ -25,7 +25,7 @@ from dshd.settings import CannotStartError
 from dshd.systemd import inherited_sockets
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Generator
     from pathlib import Path
 
     from dshd.metrics import Metrics
@@ -67,7 +67,7 @@ def is_admitted(who: Peer) -> bool:
 
 
 @contextmanager
-def open_listeners(settings: Settings) -> Iterator[list[trio.SocketListener]]:
+def open_listeners(settings: Settings) -> Generator[list[trio.SocketListener], None, None]:
     """Take over the inherited sockets, or bind one; write the pointer by which clients find it.
 
     Must be entered under trio. On leaving, the sockets are closed, and one that was bound here is unlinked if it
@@ -128,7 +128,7 @@ def _peer_or_none(stream: trio.SocketStream) -> Peer | None:
 
 
 @contextmanager
-def _open_bound_socket(path: Path) -> Iterator[socket.socket]:
+def _open_bound_socket(path: Path) -> Generator[socket.socket, None, None]:
     _check_length(path)
     runtime_dir = os.environ.get("XDG_RUNTIME_DIR")
     if runtime_dir and path.parent.parent == type(path)(runtime_dir):
@@ -162,7 +162,7 @@ def _check_length(path: Path) -> None:
 
 
 @contextmanager
-def _open_socket_lock(path: Path, folder: int) -> Iterator[None]:
+def _open_socket_lock(path: Path, folder: int) -> Generator[None, None, None]:
     """Keep other daemons from the path: the lock decides who may remove a dead socket, not the socket's silence."""
     name = path.name + ".lock"
     try:

@@ -10,8 +10,8 @@ import logging
 import os
 import sys
 import traceback
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import structlog
@@ -89,7 +89,8 @@ def _frames(exc: BaseException) -> str:
         f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in reversed(frames[-_MAX_FRAMES:])
     )
     if isinstance(exc, BaseExceptionGroup):
-        inner = "; ".join(f"{type(one).__qualname__}: {_frames(one)}" for one in exc.exceptions)
+        group = cast("BaseExceptionGroup[BaseException]", exc)
+        inner = "; ".join(f"{type(one).__qualname__}: {_frames(one)}" for one in group.exceptions)
         return f"{text} [{inner}]"
     if exc.__cause__ is not None:
         return f"{text} [from {type(exc.__cause__).__qualname__}: {_frames(exc.__cause__)}]"
@@ -105,7 +106,7 @@ def _drop_content(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
         elif value is not None and not isinstance(value, bool | int | float):
             event[key] = (
                 str(value)[:_MAX_TEXT]
-                if isinstance(value, os.PathLike)
+                if isinstance(value, PurePath)
                 else f"<{type(value).__name__}>"
             )
     return event

@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dsh_protocol.errors import EXIT_CANNOT_START, EXIT_FAILURE, EXIT_OK, RootLockedError
 from dsh_protocol.version import FORMAT_VERSION, PROTOCOL_VERSION, VERSION
@@ -129,9 +129,12 @@ def _serve(flags: argparse.Namespace) -> int:
 def _first_refusal(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
     """Return why the start was refused, when that is all that the group holds."""
     refusals, others = group.split((CannotStartError, RootLockedError))
-    while isinstance(refusals, BaseExceptionGroup):
-        refusals = refusals.exceptions[0]
-    return refusals if others is None else None
+    if refusals is None or others is not None:
+        return None
+    first: BaseException = refusals
+    while isinstance(first, BaseExceptionGroup):
+        first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
+    return first
 
 
 def _cannot_start(reason: str) -> int:
