@@ -62,26 +62,6 @@ def open_socket_dir(path: Path) -> int:
     return fd
 
 
-def check_runtime_dir(path: Path) -> None:
-    """Check `$XDG_RUNTIME_DIR` before a folder is made in it: there, ours, no link, closed to other writers.
-
-    Raises:
-        CannotStartError: It is not that; the text has the reason and the remedy.
-    """
-    what = "XDG_RUNTIME_DIR"
-    try:
-        found = path.lstat()
-    except OSError as exc:
-        raise CannotStartError(
-            f"{what} {str(path)!r} cannot be used: {exc.strerror}; unset it, or give --socket PATH"
-        ) from exc
-    if stat.S_ISLNK(found.st_mode):
-        raise CannotStartError(
-            f"{what} {str(path)!r} is a link; set it to the folder itself, or give --socket PATH"
-        )
-    _check(path, what, found, forbidden=_OTHERS_WRITE)
-
-
 def _make_dir(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from dshd.directories import check_runtime_dir, make_private_dir, open_socket_dir
+from dshd.directories import make_private_dir, open_socket_dir
 from dshd.sessions.processes import process_start_time
 from dshd.settings import CannotStartError
 from dshd.systemd import inherited_sockets
@@ -130,9 +130,6 @@ def _peer_or_none(stream: trio.SocketStream) -> Peer | None:
 @contextmanager
 def _open_bound_socket(path: Path) -> Generator[socket.socket, None, None]:
     _check_length(path)
-    runtime_dir = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime_dir and path.parent.parent == type(path)(runtime_dir):
-        check_runtime_dir(path.parent.parent)
     with ExitStack() as stack:
         folder = open_socket_dir(path.parent)
         stack.callback(os.close, folder)

@@ -24,6 +24,8 @@ from dshd.settings import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dshd.settings import ServeFlags
+
 _VERBS = ("serve", "verify")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -113,7 +115,7 @@ def _serve(flags: argparse.Namespace) -> int:
 
     logs.configure_logs(flags.log_level)
     try:
-        settings: Settings = load_settings(flags)
+        settings: Settings = load_settings(cast("ServeFlags", flags))
         make_private_dir(settings.state_dir, "the state folder")
         make_private_dir(settings.root, "the root")
         return trio.run(lifecycle.serve, settings)
