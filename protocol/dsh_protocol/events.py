@@ -6,7 +6,7 @@ name of the rule that is broken, so that the same check serves an append (`EVENT
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -86,14 +86,14 @@ class Header(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
         agent_preset: Id of a composition.
     """
 
-    version: int = 0
+    version: int = msgspec.field(default_factory=int)
     id: str
     created_at: int
     cwd: str | None = None
     parent_session: str | None = None
     seed_length: int | None = None
     origin: str | None = None
-    delegation_depth: int = 0
+    delegation_depth: int = msgspec.field(default_factory=int)
     agent_preset: str | None = None
 
 
@@ -111,3 +111,27 @@ def header_to_wire(header: Header) -> dict[str, Any]:
         "agentPreset": header.agent_preset,
     }
     return {key: value for key, value in members.items() if value is not None}
+
+
+class EventIn(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """An event as a client sends it. What is left out, the daemon gives.
+
+    This class is the schema; events that arrive stay dictionaries and are checked by rule.
+
+    Attributes:
+        type: One of the known types, or any other with `ignorable: true`.
+        data: Any JSON value.
+        seq: Where given, it must be the right one.
+        time: Epoch milliseconds; the daemon's clock where absent.
+        surface_op: `"append"`, also where absent on a surface type, or `{"op": "replace", "start", "end"}`.
+        source_event_seqs: Seqs of the events that this one stands for.
+        ignorable: True, or absent.
+    """
+
+    type: str
+    data: Any
+    seq: int | None = None
+    time: int | None = None
+    surface_op: str | dict[str, Any] | None = None
+    source_event_seqs: list[int] | None = None
+    ignorable: Literal[True] | None = None
