@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from dsh_client.errors import AnswerUnreadableError, ClientError
 from dsh_protocol.errors import DshdError, FrameTooLargeError, InvalidParamsError, from_wire
@@ -135,8 +135,7 @@ class Exchange:
         found: list[Notification] = []
         for line in lines:
             message = decode_answer(line)
-            batch = cast("list[Any]", message) if isinstance(message, list) else [message]
-            for item in batch:
+            for item in message if is_array(message) else [message]:
                 self._take(item, found)
         return found
 
@@ -197,6 +196,11 @@ def encode_call(method: str, params: Mapping[str, Any], call_id: int | None = No
 def as_object(value: Any) -> dict[str, Any] | None:
     """Return a decoded value that is a JSON object as such, else None."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    """Whether a decoded value is a JSON array."""
+    return isinstance(value, list)
 
 
 def decode_answer(line: bytes) -> Any:
