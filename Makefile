@@ -1,0 +1,101 @@
+# Every target makes what it needs (a virtual environment in the tree) and asks nothing of the user.
+#
+#   make demo          an agent and the daemon are killed; nothing is lost, and the next agent is told what to do
+#   make test          every test, on this Python
+#   make check         what a change must pass: lint, layout, import contracts, types, fast tests
+#
+#   make lint, types   the parts of check              make format       let ruff lay the code out
+#   make test-fast     tests that are not marked slow  make test-slow    the others
+#   make test-all      every test on Python 3.11, 3.12 and 3.13, as far as this machine has them
+#   make golden        write the golden files anew from the code; then read the diff
+#   make docs          write the generated tables of PROTOCOL.md and ERRORS.md anew
+#   make build         sdist and wheel, in dist/       make install-units   systemd units for this venv's dshd
+#   make clean         remove what these targets made
+#
+# PYTHON=... chooses the interpreter (3.11 or newer) when the environment is made.
+
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := daemon client protocol tests
+PYTEST := $(BIN)/python -m pytest -q
+
+# The first interpreter on PATH that runs and is new enough.
+PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p; done) python3)
+
+# One environment, filled as far as a target needs: the program, the tests' tools, everything.
+RUN := $(VENV)/.run
+TESTS := $(VENV)/.tests
+DEV := $(VENV)/.dev
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.PHONY: help demo test test-fast test-slow test-all check lint types format golden docs build install-units clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,16p'
+
+# An environment that is filled further, and not older than pyproject.toml, needs no second visit.
+$(RUN): pyproject.toml
+	@[ $(TESTS) -nt pyproject.toml ] || .ci/venv "$(PYTHON)" $(VENV)
+	@touch $@
+
+$(TESTS): pyproject.toml
+	@[ $(DEV) -nt pyproject.toml ] || .ci/venv "$(PYTHON)" $(VENV) tests
+	@touch $@
+
+$(DEV): pyproject.toml
+	@.ci/venv "$(PYTHON)" $(VENV) dev
+	@touch $@ $(TESTS)
+
+demo: $(RUN)
+	@$(BIN)/python client/examples/demo/run.py
+
+test: $(TESTS)
+	@$(PYTEST)
+
+test-fast: $(TESTS)
+	@$(PYTEST) -m "not slow"
+
+test-slow: $(TESTS)
+	@$(PYTEST) -m slow
+
+test-all:
+	@.ci/test-all
+
+check: lint types test-fast
+
+lint: $(DEV)
+	@$(BIN)/ruff check --quiet $(SOURCES)
+	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "not laid out as ruff does: make format"; exit 1; }
+	@$(BIN)/lint-imports --no-logo
+	@find $(SOURCES) -name '*.py' -exec $(BIN)/flake8-async {} +
+	@$(BIN)/codespell $(SOURCES) systemd .ci .changes Makefile *.md
+
+types: $(DEV)
+	@$(BIN)/mypy
+	@$(BIN)/pyright
+
+format: $(DEV)
+	@$(BIN)/ruff check --fix --quiet $(SOURCES) || true
+	@$(BIN)/ruff format --quiet $(SOURCES)
+
+golden: $(TESTS)
+	@$(BIN)/python -m tests.golden.write
+
+docs: $(RUN)
+	@$(BIN)/python -m tests.golden.docs
+
+build: $(DEV)
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist . >/dev/null
+	@ls dist
+
+install-units: $(RUN)
+	@systemd/install "$(abspath $(BIN))"
+
+clean:
+	@rm -rf $(VENV) .venv-3.* dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
