@@ -1,14 +1,15 @@
 """What a log says at its end: the open turn and step, the calls without a result, what is in force.
 
-The fold takes any stored event, one at a time, however odd: only a surface that does not fit is refused. What clients may
-append is judged before, in `rules`. The one rule: after `apply` the state depends on the events alone, not on who wrote them.
+The fold takes any stored event, one at a time, however odd: only a surface that does not fit is refused. What clients
+may append is judged before, in `rules`. The one rule: the state depends on the events alone, not on who wrote them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
+from dsh_protocol.events import SURFACE_TYPES
 from dshd.sessions.surface import Surface, SurfaceDefectError
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ class Committed:
     calls: list[Call]
 
 
-def is_count(value: Any) -> bool:
-    """Whether a JSON value is an integer from 0 to 2^53 − 1 (`1.0` is one, `true` is not)."""
+def is_count(value: Any) -> TypeGuard[int | float]:
+    """Whether a JSON value is an integer from 0 to 2^53 - 1 (`1.0` is one, `true` is not)."""
     if type(value) is int:
         return 0 <= value <= MAX_SAFE
     return type(value) is float and value.is_integer() and 0 <= value <= MAX_SAFE
@@ -97,7 +98,7 @@ def result_call_id(data: Any) -> Any:
 class Fold:
     """The incremental state of one log.
 
-    Not for two tasks at once. `begin`, then `commit` or `rollback`, make a group of events all or none; they do not nest.
+    `begin`, then `commit` or `rollback`, make a group of events all or none. They nest; an outer rollback undoes all.
 
     Attributes:
         next_seq: The log's length (with a base, the absolute seq of the next event).
@@ -119,7 +120,7 @@ class Fold:
 
     __slots__ = (
         "_closer_results",
-        "_mark",
+        "_marks",
         "_step_end",
         "calls",
         "committed",
@@ -141,6 +142,7 @@ class Fold:
     )
 
     def __init__(self, base_seq: int = 0) -> None:
+        """Begin before the first event, or at `base_seq` for a part of a log."""
         self.next_seq = base_seq
         self.last_time: int | None = None
         self.last_type: str | None = None
@@ -160,7 +162,7 @@ class Fold:
         self.surface = Surface()
         self._closer_results: list[tuple[Event, Call]] = []
         self._step_end: tuple[Event, int | None] | None = None
-        self._mark: tuple[Any, ...] | None = None
+        self._marks: list[tuple[Any, ...]] = []
 
     @property
     def ends_with_end_seed(self) -> bool:
@@ -177,9 +179,9 @@ class Fold:
             text = f"seq {event['seq']!r} where {self.next_seq} is the next"
             raise SurfaceDefectError("seq-not-contiguous", text)
         kind: str = event["type"]
-        if "surfaceOp" in event or "sourceEventSeqs" in event or kind in _ON_SURFACE:
+        if "surfaceOp" in event or "sourceEventSeqs" in event or kind in SURFACE_TYPES:
             self.surface.apply(event)
-        effect = _EFFECTS.get(kind)
+        effect = self._EFFECTS.get(kind)
         if effect is not None:
             effect(self, event, _members(event["data"]))
         self.next_seq += 1
@@ -188,30 +190,28 @@ class Fold:
 
     def begin(self) -> None:
         """Mark the state to which `rollback` returns."""
-        self._mark = (
+        mark = (
             (self.next_seq, self.last_time, self.last_type, self.turns, self.last_turn),
             (self.open_turn, self.open_step, self.last_step, self.title),
             (self.request_header, self.request_context, self.committed, self._step_end),
             (self.pending.copy(), self.calls.copy(), self.nested.copy(), self.nested_ids),
             self._closer_results.copy(),
-            self.surface.begin(),
+            self.surface.mark(),
         )
+        self._marks.append(mark)
 
     def commit(self) -> None:
-        """Keep what was applied since `begin`."""
-        self._mark = None
+        """Keep what was applied since the last `begin`."""
+        self._marks.pop()
 
     def rollback(self) -> None:
-        """Undo what was applied since `begin`."""
-        if self._mark is None:
-            return
-        counters, position, in_force, calls, self._closer_results, surface = self._mark
+        """Undo what was applied since the last `begin`."""
+        counters, position, in_force, calls, self._closer_results, surface = self._marks.pop()
         self.next_seq, self.last_time, self.last_type, self.turns, self.last_turn = counters
         self.open_turn, self.open_step, self.last_step, self.title = position
         self.request_header, self.request_context, self.committed, self._step_end = in_force
         self.pending, self.calls, self.nested, self.nested_ids = calls
         self.surface.rollback(surface)
-        self._mark = None
 
     # What each type does. `data` is {} where the stored data is no object.
 
@@ -353,21 +353,17 @@ class Fold:
             expected -= 1
         return Committed(closers[::-1], calls[::-1])
 
-
-_ON_SURFACE = frozenset({"user/message", "assistant/message", "tool/result"})
-
-# ruff's private-access rule does not see that these are the class's own
-_EFFECTS: dict[str, Callable[[Fold, Event, dict[str, Any]], None]] = {
-    "turn/start": Fold._turn_start,
-    "turn/end": Fold._turn_end,
-    "step/start": Fold._step_start,
-    "step/end": Fold._step_ended,
-    "assistant/message": Fold._asked,
-    "tool/call": Fold._started,
-    "tool/result": Fold._answered,
-    "tool/code-dispatch-start": Fold._dispatched,
-    "tool/code-dispatch": Fold._settled,
-    "session/title": Fold._titled,
-    "request/header": Fold._header_recorded,
-    "request/context": Fold._context_recorded,
-}
+    _EFFECTS: ClassVar[dict[str, Callable[[Fold, Event, dict[str, Any]], None]]] = {
+        "turn/start": _turn_start,
+        "turn/end": _turn_end,
+        "step/start": _step_start,
+        "step/end": _step_ended,
+        "assistant/message": _asked,
+        "tool/call": _started,
+        "tool/result": _answered,
+        "tool/code-dispatch-start": _dispatched,
+        "tool/code-dispatch": _settled,
+        "session/title": _titled,
+        "request/header": _header_recorded,
+        "request/context": _context_recorded,
+    }

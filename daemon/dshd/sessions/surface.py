@@ -1,13 +1,13 @@
 """The surface of a log: which events the model's history is made of, in which order.
 
 Three types take part: `user/message`, `assistant/message`, `tool/result`. Each is appended or replaces a range of what
-stands there. The one rule: an event that is refused changes nothing, and no old event is ever read again to judge a new one.
+stands there. The one rule: an event that is refused changes nothing, and no old event is read again to judge a new one.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dsh_protocol import events as protocol_events
 
@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from dsh_protocol.events import Event
 
 
+Mark: TypeAlias = "tuple[list[int], int, dict[int, bytes], int]"
+
+
 class SurfaceDefectError(ValueError):
     """An event that does not fit the surface; `rule` names what it breaks."""
 
     def __init__(self, rule: str, text: str) -> None:
+        """Say in `text` what does not fit."""
         super().__init__(text)
         self.rule = rule
 
@@ -76,22 +80,13 @@ class Surface:
         generation: How many replacements there were; a cached history is valid for one generation.
     """
 
-    __slots__ = (
-        "_results",
-        "_results_before",
-        "_nodes_before",
-        "_length_before",
-        "generation",
-        "nodes",
-    )
+    __slots__ = ("_results", "generation", "nodes")
 
     def __init__(self) -> None:
+        """Begin with an empty surface."""
         self.nodes: list[int] = []
         self.generation = 0
         self._results: dict[int, bytes] = {}
-        self._length_before = 0
-        self._nodes_before: list[int] | None = None
-        self._results_before: dict[int, bytes] | None = None
 
     def apply(self, event: Event) -> None:
         """Take one event in, of a surface type or not.
@@ -138,11 +133,9 @@ class Surface:
             raise SurfaceDefectError("sources-miss-shadowed", text)
         if event["type"] == "tool/result":
             self._check_rewrite(event, shadowed)
-        self._remember()
-        self.nodes[first : last + 1] = [event["seq"]]
+        self.nodes = [*self.nodes[:first], event["seq"], *self.nodes[last + 1 :]]
+        self._results = {seq: rest for seq, rest in self._results.items() if seq not in shadowed}
         self.generation += 1
-        for seq in shadowed:
-            self._results.pop(seq, None)
 
     def _check_rewrite(self, event: Event, shadowed: list[int]) -> None:
         before = self._results.get(shadowed[0])
@@ -153,28 +146,15 @@ class Surface:
             text = "a replacing tool/result may change only the content of its block"
             raise SurfaceDefectError("result-rewrite-drift", text)
 
-    # Taking back: appends are undone by cutting the list; a replacement keeps one copy of what was before it.
+    # Taking back: appends are undone by cutting the list; a replacement leaves the list before it as it was.
 
-    def begin(self) -> tuple[int, int]:
-        """Return a mark to which `rollback` goes back; forgets the mark before it."""
-        self._length_before = len(self.nodes)
-        self._nodes_before = None
-        self._results_before = None
-        return self._length_before, self.generation
+    def mark(self) -> Mark:
+        """Return what `rollback` needs to come back to the present state."""
+        return self.nodes, len(self.nodes), self._results, self.generation
 
-    def rollback(self, mark: tuple[int, int]) -> None:
-        """Undo everything since `begin` gave `mark`."""
-        length, self.generation = mark
-        if self._nodes_before is not None and self._results_before is not None:
-            self.nodes = self._nodes_before
-            self._results = self._results_before
+    def rollback(self, mark: Mark) -> None:
+        """Undo everything since `mark`."""
+        self.nodes, length, self._results, self.generation = mark
         for seq in self.nodes[length:]:
             self._results.pop(seq, None)
         del self.nodes[length:]
-        self._nodes_before = None
-        self._results_before = None
-
-    def _remember(self) -> None:
-        if self._nodes_before is None:
-            self._nodes_before = list(self.nodes)
-            self._results_before = dict(self._results)
