@@ -1,51 +1,184 @@
-"""The gate for JSON: every text from socket and disk passes `decode` or `decode_stored`, every text out is `encode`d.
+"""The gate for JSON: every text from socket and disk passes `decode` or `decode_stored`; every text out is `encode`d.
 
 The rule that holds here: what passes the gate means the same to every program that reads it. No duplicate keys, no
-number that a double cannot hold, no −0, no half of a surrogate pair, and nothing so deep or so wide that reading it hurts.
+number that a double cannot hold, no −0, no half of a surrogate pair, nothing so deep or so wide that reading it hurts.
+
+msgspec reads fast but takes duplicate keys and whole numbers of any size, and turns −0 into 0. So its value counts only
+where a few searches at the speed of C prove that there was none of these; else the standard library reads the text once
+more with a look at every pair and number; and only a text at fault meets the precise reader, which says what and where.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
-MAX_SAFE_INTEGER = 2**53 - 1
+from dsh_protocol.jsonprint import print_json, print_number
+from dsh_protocol.jsonscan import MAX_SAFE_INTEGER, Bounds, JsonTextError, scan
+
+__all__ = ["MAX_SAFE_INTEGER", "JsonTextError", "decode", "decode_stored", "encode"]
+
+MAX_DEPTH = 64
+MAX_VALUES = 100_000
+
+_STORED = Bounds(max_depth=10_000, max_values=100_000_000, stored=True)
 
 _decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+
+_DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
+_LONG_RUN = b"0" * len(str(MAX_SAFE_INTEGER))
+_BEFORE_NUMBER = (b":", b",", b"[", b"-")
+_LONG_NUMBERS = tuple(before + _LONG_RUN for before in _BEFORE_NUMBER)
+_NEGATIVE_ZEROS = (b":-0", b",-0", b"[-0")
 
 
-class JsonTextError(ValueError):
-    """A text that the gate does not let pass."""
+def decode(text: bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> Any:
+    """Return the value of a text, strictly.
 
-    def __init__(self, rule: str, offset: int, path: tuple[str | int, ...] = ()) -> None:
-        super().__init__(f"{rule} at byte {offset}")
-        self.rule = rule
-        self.offset = offset
-        self.path = path
+    Args:
+        text: UTF-8 without a byte order mark.
+        max_depth: Arrays and objects inside each other, the outermost counted.
+        max_values: Values in the text; keys are not counted.
 
-
-def _refuse(name: str) -> NoReturn:
-    raise JsonTextError("not-json", 0)
-
-
-def decode(text: bytes, *, max_depth: int = 64, max_values: int = 100_000) -> Any:
+    Raises:
+        JsonTextError: The text breaks a rule; the error names it.
+    """
+    bounds = Bounds(max_depth, max_values)
     try:
-        return _decoder.decode(text)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise JsonTextError("not-json", 0) from error
+        value = _decoder.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return scan(text, bounds)
+    if len(text) > max_values and not _is_narrow(value, max_values):
+        raise JsonTextError("too-many-values", 0)
+    if text.count(b"[") + text.count(b"{") > max_depth and not _is_shallow(value, max_depth):
+        return scan(text, bounds)
+    if _is_canonical(text, value) or _is_strict(text):
+        return value
+    return scan(text, bounds)
 
 
 def decode_stored(text: bytes) -> Any:
+    """Return the value of a text that stands in a log: what other programs may legally have written is taken.
+
+    Of duplicate keys the last wins, at the place of the first; lone surrogates stay what they are; whole numbers keep
+    every digit; −0 is 0.
+
+    Raises:
+        JsonTextError: Not JSON, not UTF-8, a number beyond the range of a double (or of 4,300 digits), or nesting
+            beyond 10,000.
+    """
     try:
         return _decoder.decode(text)
     except (msgspec.MsgspecError, RecursionError):
-        try:
-            return json.loads(text.decode(), parse_constant=_refuse)
-        except (ValueError, RecursionError) as error:
-            raise JsonTextError("not-json", 0) from error
+        return scan(text, _STORED)
 
 
 def encode(value: Any) -> bytes:
-    return msgspec.json.encode(value)
+    r"""Return the text of a value as `JSON.stringify` prints it: compact, raw UTF-8, keys in their order.
+
+    Floats are printed by the ECMAScript rule (1.0 as 1), but a whole one of 2^53 or more with an exponent. Lone
+    surrogates are printed as \udxxx. Structs are printed by their wire names.
+    """
+    try:
+        text = _encoder.encode(value)
+    except (UnicodeEncodeError, OverflowError, RecursionError):
+        return print_json(value)
+    digits = text.translate(_DIGITS_AS_ZERO)
+    if (b"0.0" in digits or b"0e" in digits) and not _floats_agree(value):
+        return print_json(value)
+    return text
+
+
+def _is_canonical(text: bytes, value: Any) -> bool:
+    """Whether text and value prove each other: printed again it is the same, and no number needs a closer look.
+
+    A dropped duplicate makes the print shorter. What the print cannot show is looked for where a number can stand.
+    """
+    if text[:1] not in (b"{", b"["):
+        return False
+    if any(zero in text for zero in _NEGATIVE_ZEROS) or _encoder.encode(value) != text:
+        return False
+    digits = text.translate(_DIGITS_AS_ZERO)
+    return _LONG_RUN not in digits or not any(number in digits for number in _LONG_NUMBERS)
+
+
+class _NotStrictError(ValueError):
+    """Stops the second reading at the first thing that needs the precise reader."""
+
+
+def _look_at_pairs(pairs: list[tuple[str, Any]]) -> None:
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise _NotStrictError
+
+
+def _look_at_whole(token: str) -> None:
+    if len(token) >= len(_LONG_RUN) or token == "-0":
+        raise _NotStrictError
+
+
+def _look_at_real(token: str) -> None:
+    if token[0] == "-" and float(token) == 0:
+        raise _NotStrictError
+
+
+_second_reader = json.JSONDecoder(
+    object_pairs_hook=_look_at_pairs, parse_int=_look_at_whole, parse_float=_look_at_real
+)
+
+
+def _is_strict(text: bytes) -> bool:
+    """Whether a text that msgspec took has no duplicate keys and no odd numbers.
+
+    A number of sixteen digits may still be in range: False only says that the precise reader must look.
+    """
+    try:
+        _second_reader.decode(text.decode())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _is_narrow(value: Any, max_values: int) -> bool:
+    count, level = 1, [value]
+    while level:
+        members = _members(level)
+        count += len(members)
+        if count > max_values:
+            return False
+        level = [each for each in members if type(each) is dict or type(each) is list]
+    return True
+
+
+def _is_shallow(value: Any, max_depth: int) -> bool:
+    level = [value]
+    for _ in range(max_depth):
+        level = [each for each in _members(level) if type(each) is dict or type(each) is list]
+        if not level:
+            return True
+    return False
+
+
+def _members(containers: list[Any]) -> list[Any]:
+    members: list[Any] = []
+    for each in containers:
+        if type(each) is dict:
+            members += each.values()
+        elif type(each) is list:
+            members += each
+    return members
+
+
+def _floats_agree(value: Any) -> bool:
+    """Whether the fast encoder prints every float in a value as the precise one does."""
+    level = [value]
+    while level:
+        for each in level:
+            if type(each) is float and print_number(each).encode() != _encoder.encode(each):
+                return False
+            if isinstance(each, msgspec.Struct | msgspec.Raw):
+                return False
+        level = _members(level)
+    return True

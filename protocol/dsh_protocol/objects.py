@@ -45,9 +45,7 @@ __all__ = [
 ]
 
 
-class Params(
-    msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True
-):
+class Params(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """Parameters of a method. An optional one may be left out or null, which is the same."""
 
 

@@ -116,7 +116,9 @@ def _from_variable(environ: Mapping[str, str], name: str) -> Path | None:
     if not value:
         if name.startswith("XDG_"):  # the XDG specification: empty is the same as not set
             return None
-        raise PathUnusableError(f"${name} is set but empty; set it to an absolute path, or unset it")
+        raise PathUnusableError(
+            f"${name} is set but empty; set it to an absolute path, or unset it"
+        )
     if not value.startswith("/"):
         raise PathUnusableError(
             f"${name} is '{value}', which is not an absolute path; set one, or unset it"

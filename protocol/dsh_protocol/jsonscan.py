@@ -1,0 +1,235 @@
+"""The precise reader of JSON: slow, exact, and able to say what is wrong and where.
+
+`jsontext` asks it only about texts that cannot be shown to be good in a cheaper way. It reads token by token with a stack
+of its own, so that no depth of nesting ends in a RecursionError, and it never turns a long number into an `int` before it
+has looked at its length. A text that is not JSON at all is told as such, even when something else is wrong before that.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, TypeAlias
+
+MAX_SAFE_INTEGER = 2**53 - 1
+
+Path: TypeAlias = tuple[str | int, ...]
+
+_WS = rb"[ \t\n\r]*+"
+_STRING = rb'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
+_NUMBER = rb"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
+_VALUE_AT = re.compile(
+    _WS
+    + rb"(?:(?P<string>%b)|(?P<number>%b)|(?P<word>true|false|null)|(?P<open>[\[{]))"
+    % (_STRING, _NUMBER)
+)
+_KEY_AT = re.compile(_WS + rb"(?P<key>%b)" % _STRING + _WS + rb":")
+_CLOSER_AT = re.compile(_WS + rb"([\]}])")
+_NEXT_AT = re.compile(_WS + rb"([,\]}])")
+_END_AT = re.compile(_WS + rb"\Z")
+
+_SPACE = b" \t\n\r"
+_SAFE_DIGITS = 16
+_INT_DIGITS = 4300  # what int() takes of a text unless told otherwise
+_CLOSER = {b"[": b"]", b"{": b"}"}
+_WORDS = {b"true": True, b"false": False, b"null": None}
+_OPENED: Final = object()
+
+
+class JsonTextError(ValueError):
+    """A text that the gate does not let pass.
+
+    Attributes:
+        rule: `not-json`, `not-utf8`, `duplicate-key`, `negative-zero`, `number-range`, `lone-surrogate`, `too-deep`
+            or `too-many-values`.
+        offset: Of the first byte at fault.
+        path: Keys and indices that lead to the value at fault; empty where it is the whole text.
+    """
+
+    def __init__(self, rule: str, offset: int, path: Path = ()) -> None:
+        """Name what is wrong and where."""
+        super().__init__(f"{rule} at byte {offset}")
+        self.rule = rule
+        self.offset = offset
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much is read, and how strictly.
+
+    Attributes:
+        max_depth: Arrays and objects inside each other.
+        max_values: Values in the text.
+        stored: Take what a log on disk may hold: duplicate keys (the last wins), lone surrogates, whole numbers of any
+            size, −0.
+    """
+
+    max_depth: int
+    max_values: int
+    stored: bool = False
+
+
+@dataclass(slots=True)
+class _Open:
+    """An array or object that is not closed yet, with the key that comes next."""
+
+    value: Any
+    closer: bytes
+    key: str = ""
+
+
+def scan(text: bytes, bounds: Bounds) -> Any:
+    """Return the value of a text.
+
+    Raises:
+        JsonTextError: It breaks a rule; the first one broken, but `not-json` before any other.
+    """
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        raise JsonTextError("not-utf8", error.start) from None
+    return _Reader(text, bounds).read()
+
+
+class _Reader:
+    """One pass over one text."""
+
+    def __init__(self, text: bytes, bounds: Bounds) -> None:
+        self._text = text
+        self._bounds = bounds
+        self._at = 0
+        self._values = 0
+        self._open: list[_Open] = []
+        self._defect: JsonTextError | None = None
+
+    def read(self) -> Any:
+        while True:
+            value = self._read_value()
+            if value is _OPENED:
+                continue
+            while self._open and self._put(value):
+                value = self._open.pop().value
+            if not self._open:
+                break
+        if _END_AT.match(self._text, self._at) is None:
+            self._not_json()
+        if self._defect is not None:
+            raise self._defect
+        return value
+
+    def _read_value(self) -> Any:
+        """Read a scalar or an empty container, or open one that is not empty."""
+        found = _VALUE_AT.match(self._text, self._at)
+        if found is None:
+            self._not_json()
+        self._values += 1
+        start = found.start(found.lastindex or 0)
+        if self._values > self._bounds.max_values:
+            raise JsonTextError("too-many-values", start, self._path())
+        self._at = found.end()
+        token = found[found.lastindex or 0]
+        if found.lastgroup == "string":
+            return self._string(token, start)
+        if found.lastgroup == "number":
+            return self._number(token, start)
+        if found.lastgroup == "word":
+            return _WORDS[token]
+        return self._enter(token, start)
+
+    def _enter(self, opener: bytes, start: int) -> Any:
+        if len(self._open) >= self._bounds.max_depth:
+            raise JsonTextError("too-deep", start, self._path())
+        value: Any = [] if opener == b"[" else {}
+        closer = _CLOSER[opener]
+        ended = _CLOSER_AT.match(self._text, self._at)
+        if ended is not None and ended[1] == closer:
+            self._at = ended.end()
+            return value
+        self._open.append(_Open(value, closer))
+        if opener == b"{":
+            self._read_key()
+        return _OPENED
+
+    def _put(self, value: Any) -> bool:
+        """Put a complete value into what is open; return whether that is closed now."""
+        inside = self._open[-1]
+        if inside.closer == b"]":
+            inside.value.append(value)
+        else:
+            inside.value[inside.key] = value
+        found = _NEXT_AT.match(self._text, self._at)
+        if found is None:
+            self._not_json()
+        if found[1] != b"," and found[1] != inside.closer:
+            self._not_json()
+        self._at = found.end()
+        if found[1] != b",":
+            return True
+        if inside.closer == b"}":
+            self._read_key()
+        return False
+
+    def _read_key(self) -> None:
+        found = _KEY_AT.match(self._text, self._at)
+        if found is None:
+            self._not_json()
+        inside = self._open[-1]
+        start = found.start("key")
+        inside.key = self._string(found["key"], start)
+        if inside.key in inside.value and not self._bounds.stored:
+            self._note("duplicate-key", start)
+        self._at = found.end()
+
+    def _string(self, token: bytes, start: int) -> str:
+        if b"\\" not in token:
+            return token[1:-1].decode()
+        text: str = json.loads(token)
+        if not self._bounds.stored and has_lone_surrogate(text):
+            self._note("lone-surrogate", start)
+        return text
+
+    def _number(self, token: bytes, start: int) -> float:
+        digits = token.removeprefix(b"-")
+        if digits.isdigit():
+            stored = self._bounds.stored
+            if len(digits) > (_INT_DIGITS if stored else _SAFE_DIGITS):
+                self._note("number-range", start)
+                return 0
+            whole = int(token)
+            if not stored and abs(whole) > MAX_SAFE_INTEGER:
+                self._note("number-range", start)
+            if not stored and whole == 0 and digits != token:
+                self._note("negative-zero", start)
+            return whole
+        real = float(token)
+        if math.isinf(real):
+            self._note("number-range", start)
+        if real == 0 and digits != token and not self._bounds.stored:
+            self._note("negative-zero", start)
+        return real
+
+    def _path(self) -> Path:
+        return tuple(len(each.value) if each.closer == b"]" else each.key for each in self._open)
+
+    def _note(self, rule: str, offset: int) -> None:
+        """Keep the first defect and read on: the text may not be JSON at all."""
+        if self._defect is None:
+            self._defect = JsonTextError(rule, offset, self._path())
+
+    def _not_json(self) -> NoReturn:
+        text, at = self._text, self._at
+        while at < len(text) and text[at] in _SPACE:
+            at += 1
+        raise JsonTextError("not-json", at, self._path())
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """Whether a string holds half of a surrogate pair, which UTF-8 cannot carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
