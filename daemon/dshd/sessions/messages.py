@@ -1,0 +1,99 @@
+"""The history that a provider is given: derived from the log, never stored.
+
+A message is the data of a surface event, at the place where the surface has it. The one rule: nothing is added, merged,
+dropped or repaired here; a log whose history is not fit for a provider shows that it is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dsh_protocol.events import SURFACE_TYPES
+from dshd.sessions.surface import Surface
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dsh_protocol.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Messages in order, and what the last request was made with (None where none was recorded)."""
+
+    messages: list[dict[str, Any]]
+    request_header: dict[str, Any] | None
+    request_context: dict[str, Any] | None
+
+
+class Transcript:
+    """A history under construction: events in, `history` at any time."""
+
+    def __init__(self) -> None:
+        """Begin before the first event."""
+        self._surface = Surface()
+        self._messages: dict[int, dict[str, Any]] = {}
+        self._request_header: dict[str, Any] | None = None
+        self._request_context: dict[str, Any] | None = None
+
+    def add(self, event: Event) -> None:
+        """Take the next event in; its seq is not checked.
+
+        Raises:
+            SurfaceDefectError: It does not fit the surface. Nothing changed.
+        """
+        kind: str = event["type"]
+        data: Any = event["data"]
+        if kind in SURFACE_TYPES:
+            self._surface.apply(event)
+            message = _message(kind, data)
+            if message is not None:
+                self._messages[event["seq"]] = message
+        elif kind == "request/header" and isinstance(data, dict):
+            header = data.get("header")
+            if isinstance(header, dict):
+                self._request_header = canonical_header(header)
+        elif kind == "request/context" and isinstance(data, dict):
+            self._request_context = data
+
+    def history(self) -> History:
+        """Return the history so far: a fresh list of shared messages."""
+        found = (self._messages.get(seq) for seq in self._surface.nodes)
+        return History(
+            messages=[message for message in found if message is not None],
+            request_header=self._request_header,
+            request_context=self._request_context,
+        )
+
+
+def derive(events: Iterable[Event]) -> History:
+    """Return the history of a log.
+
+    An interrupted turn is closed only where its closers are among `events`.
+
+    Raises:
+        SurfaceDefectError: An event does not fit the surface.
+    """
+    transcript = Transcript()
+    for event in events:
+        transcript.add(event)
+    return transcript.history()
+
+
+def canonical_header(header: dict[str, Any]) -> dict[str, Any]:
+    """Return a request header without what is as good as absent: empty system, tools and adapter defaults."""
+    optional = ("system", "tools", "adapterDefaults")
+    return {key: value for key, value in header.items() if key not in optional or value}
+
+
+def _message(kind: str, data: Any) -> dict[str, Any] | None:
+    """Return the message of a surface event; None for an answer without content, which only carries its usage."""
+    message = (
+        data if kind == "user/message" else data.get("message") if isinstance(data, dict) else None
+    )
+    if not isinstance(message, dict):
+        return None
+    if kind == "assistant/message" and message.get("content") == []:
+        return None
+    return message
