@@ -165,5 +165,3 @@ class SessionStore(Protocol):
     def list(self) -> Iterator[StoredSession]:
         """Yield every materialised session, in no order; a bad one with its problem, never an exception."""
         ...
-
-

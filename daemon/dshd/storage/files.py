@@ -1,0 +1,182 @@
+"""Every call that touches a disk, behind one protocol, so that a test can fail, count or drop any of them.
+
+The rule that holds here: a call does one thing and reports what the kernel said. Nothing is retried, least of all a
+failed sync: after one, what the page cache holds is not what the disk holds, and a second sync that says 0 proves nothing.
+
+Paths are names relative to an open directory (`at`) wherever there is one, and a link is never followed in the last
+part of a name, so that nothing below the root can lead out of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Protocol
+
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Of every open: not inherited, no link followed, and no waiting for the other end of a FIFO."""
+
+READ = os.O_RDONLY
+APPEND = os.O_RDWR | os.O_APPEND
+CREATE = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
+LOCK = os.O_RDWR | os.O_APPEND | os.O_CREAT
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+
+
+class Disk(Protocol):
+    """The calls that the store makes. Every one raises OSError as the kernel gave it."""
+
+    def open(self, path: str, flags: int, *, at: int | None = None) -> int:
+        """Open one of the kinds above; what it creates has mode 0600."""
+        ...
+
+    def open_root(self, path: str) -> int:
+        """Open a directory by a path that a person gave: here alone, a link is followed."""
+        ...
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        ...
+
+    def mkdir(self, path: str, *, at: int | None = None) -> None:
+        """Make one directory of mode 0700."""
+        ...
+
+    def fstat(self, fd: int) -> os.stat_result:
+        """Look at what is open."""
+        ...
+
+    def lstat(self, path: str, *, at: int | None = None) -> os.stat_result:
+        """Look at a name without following it."""
+        ...
+
+    def listdir(self, fd: int) -> list[str]:
+        """Give the names in an open directory."""
+        ...
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        """Read at an offset; may give less than was asked for."""
+        ...
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        """Write at the end; may take less than was given."""
+        ...
+
+    def truncate(self, fd: int, length: int) -> None:
+        """Cut an open file."""
+        ...
+
+    def fdatasync(self, fd: int) -> None:
+        """Make a file's bytes and length durable."""
+        ...
+
+    def fsync(self, fd: int) -> None:
+        """Make a file, or the names in a directory, durable."""
+        ...
+
+    def drop_cache(self, fd: int) -> None:
+        """Ask that the next read comes from the disk. Dirty pages stay: sync first."""
+        ...
+
+    def link(self, path: str, new: str, *, at: int) -> None:
+        """Give a file a second name; EEXIST where that name is taken."""
+        ...
+
+    def rename(self, path: str, new: str, *, at: int) -> None:
+        """Replace a name."""
+        ...
+
+    def unlink(self, path: str, *, at: int) -> None:
+        """Remove a name."""
+        ...
+
+    def rmdir(self, path: str, *, at: int) -> None:
+        """Remove an empty directory."""
+        ...
+
+    def lock(self, fd: int) -> None:
+        """Take the exclusive flock without waiting; BlockingIOError where another has it."""
+        ...
+
+
+class RealDisk:
+    """The disk."""
+
+    def open(self, path: str, flags: int, *, at: int | None = None) -> int:
+        """Open; see `Disk`."""
+        return os.open(path, flags | _FLAGS, 0o600, dir_fd=at)
+
+    def open_root(self, path: str) -> int:
+        """Open a directory, following links; see `Disk`."""
+        return os.open(path, DIRECTORY | os.O_CLOEXEC)
+
+    def close(self, fd: int) -> None:
+        """Close; see `Disk`."""
+        os.close(fd)
+
+    def mkdir(self, path: str, *, at: int | None = None) -> None:
+        """Make a directory; see `Disk`."""
+        os.mkdir(path, 0o700, dir_fd=at)
+
+    def fstat(self, fd: int) -> os.stat_result:
+        """Look at what is open; see `Disk`."""
+        return os.fstat(fd)
+
+    def lstat(self, path: str, *, at: int | None = None) -> os.stat_result:
+        """Look at a name; see `Disk`."""
+        return os.stat(path, dir_fd=at, follow_symlinks=False)
+
+    def listdir(self, fd: int) -> list[str]:
+        """List; see `Disk`."""
+        return os.listdir(fd)
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        """Read; see `Disk`."""
+        return os.pread(fd, size, offset)
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        """Write; see `Disk`."""
+        return os.write(fd, data)
+
+    def truncate(self, fd: int, length: int) -> None:
+        """Cut; see `Disk`."""
+        os.ftruncate(fd, length)
+
+    def fdatasync(self, fd: int) -> None:
+        """Sync bytes and length; see `Disk`."""
+        os.fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        """Sync; see `Disk`."""
+        os.fsync(fd)
+
+    def drop_cache(self, fd: int) -> None:
+        """Drop clean pages; see `Disk`."""
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def link(self, path: str, new: str, *, at: int) -> None:
+        """Link; see `Disk`."""
+        os.link(path, new, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+
+    def rename(self, path: str, new: str, *, at: int) -> None:
+        """Rename; see `Disk`."""
+        os.rename(path, new, src_dir_fd=at, dst_dir_fd=at)
+
+    def unlink(self, path: str, *, at: int) -> None:
+        """Unlink; see `Disk`."""
+        os.unlink(path, dir_fd=at)
+
+    def rmdir(self, path: str, *, at: int) -> None:
+        """Remove a directory; see `Disk`."""
+        os.rmdir(path, dir_fd=at)
+
+    def lock(self, fd: int) -> None:
+        """Lock; see `Disk`."""
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def write_all(disk: Disk, fd: int, data: bytes) -> None:
+    """Write every byte; a short write is completed by another."""
+    view = memoryview(data)
+    while view:
+        view = view[disk.write(fd, view) :]

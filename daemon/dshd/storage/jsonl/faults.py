@@ -1,0 +1,97 @@
+"""From what the kernel said to the errors of the protocol: one place, so that a full disk reads the same everywhere."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from dsh_protocol.errors import (
+    LogChangedError,
+    LogCorruptError,
+    NoSpaceError,
+    SessionSealedError,
+    UnsafePathError,
+    WriteFailedError,
+)
+
+if TYPE_CHECKING:
+    from dsh_protocol.errors import DshdError
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_UNSAFE = frozenset(
+    {errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EISDIR}
+)
+
+
+def _name(number: int) -> str:
+    return errno.errorcode.get(number, str(number))
+
+
+def write_error(error: OSError, path: str) -> DshdError:
+    """Return the error for a write, sync or creation that failed below `path`; nothing was kept of it."""
+    number = error.errno or 0
+    why = f"{_name(number)} ({os.strerror(number)})"
+    if number in NO_SPACE:
+        return NoSpaceError(
+            f"cannot write to {path!r}: {why}; nothing of the batch was kept: free some space and flush again",
+            errno=number,
+        )
+    return WriteFailedError(
+        f"cannot write to {path!r}: {why}; nothing of the batch was kept: mend the disk or its permissions "
+        "and flush again",
+        errno=number,
+    )
+
+
+def read_error(error: OSError, path: str) -> DshdError:
+    """Return the error for a path that could not be opened or read."""
+    number = error.errno or 0
+    why = f"{_name(number)} ({os.strerror(number)})"
+    if number in _UNSAFE:
+        return UnsafePathError(
+            f"{path!r} is not a plain file or directory of this user: {why}; put it right by hand",
+            path=path,
+            errno=number,
+        )
+    return WriteFailedError(f"cannot read {path!r}: {why}; mend the disk", path=path, errno=number)
+
+
+def unsafe(path: str, what: str) -> UnsafePathError:
+    """Return the error for a thing that stands where a session's files belong."""
+    return UnsafePathError(
+        f"{path!r} is {what}; nothing was followed or changed: move it away", path=path
+    )
+
+
+def corrupt(path: str, offset: int, reason: str, *, expected: int | None = None) -> LogCorruptError:
+    """Return the error for a defect in what was acknowledged."""
+    seq = "" if expected is None else f", where seq {expected} is expected"
+    return LogCorruptError(
+        f"log {path!r} is corrupt at byte {offset}{seq}: {reason}; its bytes are untouched: "
+        "restore it from a copy, or read what stands before",
+        path=path,
+        offset=offset,
+        expected=expected,
+        reason=reason,
+    )
+
+
+def changed(path: str, what: str) -> LogChangedError:
+    """Return the error for a log that another program changed under us."""
+    return LogChangedError(
+        f"log {path!r} was changed by another program: {what}; nothing was written: "
+        "stop that program, then close the session and open it anew",
+        path=path,
+    )
+
+
+def sealed(path: str, error: OSError) -> SessionSealedError:
+    """Return the error for a log whose failed append could not be undone."""
+    number = error.errno or 0
+    return SessionSealedError(
+        f"log {path!r} is sealed: an append failed and could not be undone ({_name(number)}); it can be read, "
+        "not written, until it is closed and opened anew",
+        path=path,
+        errno=number,
+    )

@@ -1,0 +1,408 @@
+"""The handles of the JSONL store: one that reads, one that writes.
+
+The rule that holds here: what a handle for writing counts is durable. `next_seq` and the size move together, after the
+sync and never before; a read that runs beside an append sees the log as it was before it or after it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from dsh_protocol.errors import FrameTooLargeError, SeqConflictError
+from dsh_protocol.events import header_to_wire
+from dsh_protocol.jsontext import encode
+from dshd.storage.jsonl.faults import changed, read_error, write_error
+from dshd.storage.jsonl.frames import MAX_PLAIN
+from dshd.storage.jsonl.holder import HOLDER, clear_holder, read_holder, write_holder
+from dshd.storage.jsonl.index import SeqIndex
+from dshd.storage.jsonl.layout import LEFTOVER
+from dshd.storage.jsonl.lock import SESSION_LOCK, lock_session
+from dshd.storage.jsonl.log import publish
+from dshd.storage.jsonl.rows import pack
+from dshd.storage.jsonl.scan import Source, Walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from dsh_protocol.events import Event, Header
+    from dshd.storage.files import Disk
+    from dshd.storage.jsonl.frames import FrameEncoder
+    from dshd.storage.jsonl.layout import Place
+    from dshd.storage.jsonl.log import LogFile, OpenFile
+    from dshd.storage.jsonl.root import Root
+    from dshd.storage.store import HolderRecord
+
+_FIRST_BATCH = 8 * 1024 * 1024
+
+
+class Site(NamedTuple):
+    """Where and how a session is stored."""
+
+    root: Root
+    disk: Disk
+    place: Place
+    encoder: FrameEncoder
+    pack_chunks: bool
+
+    @property
+    def path(self) -> str:
+        """The log's whole path."""
+        return self.root.full(self.place.log)
+
+    def source(self, fd: int) -> Source:
+        """Return the open log as something to scan."""
+        return Source(self.disk, fd, self.path, self.place.zstd)
+
+    def open_directory(self) -> int:
+        """Open the session's directory."""
+        return self.root.open_directory(self.place.project, self.place.segment)
+
+    def encoded(self, events: Sequence[Event]) -> bytes:
+        """Return the bytes of one batch.
+
+        Raises:
+            FrameTooLargeError: It is larger than what a frame may hold.
+        """
+        text = b"".join(chain.from_iterable((row, b"\n") for row in self._rows(events)))
+        if len(text) > MAX_PLAIN:
+            raise FrameTooLargeError(
+                f"a batch of {len(text)} bytes is more than {MAX_PLAIN}; append it in parts",
+                limit="maxFrameBytes",
+            )
+        return self.framed(text)
+
+    def _rows(self, events: Sequence[Event]) -> list[bytes]:
+        return pack(events, pack_chunks=self.pack_chunks)
+
+    def framed(self, text: bytes) -> bytes:
+        """Return text as the log's encoding has it."""
+        return self.encoder.encode(text) if self.place.zstd else text
+
+
+def _within(walk: Walk, offset: int, end: int | None) -> Iterator[Event]:
+    """Yield a walk's events whose seq is at least `offset` and below `end`."""
+    for batch in walk.batches():
+        first = walk.seq - len(batch)
+        if end is not None and first >= end:
+            return
+        yield from batch[max(0, offset - first) : None if end is None else end - first]
+        if end is not None and walk.seq >= end:
+            return
+
+
+class ReadHandle:
+    """A stored session, open for reading. Takes nothing and mends nothing."""
+
+    def __init__(self, site: Site, file: OpenFile, header: Header, first: int) -> None:
+        self._site = site
+        self._file = file
+        self._header = header
+        self._index = SeqIndex()
+        self._index.add(first, 0)
+        self._counted: tuple[int, int] = (-1, 0)
+
+    @property
+    def header(self) -> Header:
+        """The immutable header."""
+        return self._header
+
+    @property
+    def size_bytes(self) -> int:
+        """The file's size now."""
+        with self._file.borrowed() as fd:
+            return self._site.disk.fstat(fd).st_size
+
+    @property
+    def next_seq(self) -> int:
+        """The number of whole events; the first look reads the log, later ones what was added to it.
+
+        Raises:
+            LogCorruptError: There is a defect; how far it can be read, `read` tells.
+        """
+        size = self.size_bytes
+        if self._counted[0] != size:
+            with self._file.borrowed() as fd:
+                walk = Walk(self._site.source(fd), self._index, self._index.last(), size)
+                for _ in walk.batches():
+                    pass
+            self._counted = (size, walk.seq)
+        return self._counted[1]
+
+    @property
+    def materialised(self) -> bool:
+        """A handle for reading is always one of a log on disk."""
+        return True
+
+    def read(self, offset: int = 0, length: int | None = None) -> Iterator[Event]:
+        """Yield events in order, as far as the log is good; see `SessionHandle`."""
+        end = None if length is None else offset + length
+        try:
+            with self._file.borrowed() as fd:
+                size = self._site.disk.fstat(fd).st_size
+                start = self._index.locate(offset)
+                yield from _within(
+                    Walk(self._site.source(fd), self._index, start, size), offset, end
+                )
+        except OSError as error:
+            raise read_error(error, self._site.path) from error
+
+    def append(self, events: Sequence[Event], holder: HolderRecord | None = None) -> None:
+        """Refuse: this handle reads."""
+        raise TypeError("append on a handle that was opened for reading")
+
+    def flush(self, holder: HolderRecord | None = None) -> None:
+        """Do nothing: what is read is on disk."""
+
+    def read_holder(self) -> HolderRecord | None:
+        """See `SessionHandle`."""
+        try:
+            directory = self._site.open_directory()
+        except OSError:
+            return None
+        try:
+            return read_holder(self._site.disk, directory)
+        finally:
+            self._site.disk.close(directory)
+
+    def write_holder(self, holder: HolderRecord) -> None:
+        """Refuse: this handle reads."""
+        raise TypeError("write_holder on a handle that was opened for reading")
+
+    def clear_holder(self) -> None:
+        """Refuse: this handle reads."""
+        raise TypeError("clear_holder on a handle that was opened for reading")
+
+    def close(self) -> None:
+        """Release the file. Idempotent."""
+        self._file.close()
+
+
+class WriteHandle:
+    """A session open for writing: the lock, the open log, and how far both have come.
+
+    Args:
+        site: Where it is, or will be.
+        header: The header, stored already or still to be.
+        lock: The descriptor that has `session.lock`; None for a session not on disk yet.
+        log: The open log; None likewise.
+        released: Called once when the handle is closed.
+    """
+
+    def __init__(  # noqa: PLR0913  # the five parts of a handle, made in one place, the store
+        self,
+        site: Site,
+        header: Header,
+        *,
+        lock: int | None = None,
+        log: LogFile | None = None,
+        index: SeqIndex | None = None,
+        next_seq: int = 0,
+        released: Callable[[], None],
+    ) -> None:
+        self._site = site
+        self._header = header
+        self._lock = lock
+        self._log = log
+        self._index = index or SeqIndex()
+        self._next_seq = next_seq
+        self._released: Callable[[], None] | None = released
+
+    @property
+    def header(self) -> Header:
+        """The immutable header."""
+        return self._header
+
+    @property
+    def next_seq(self) -> int:
+        """The number of durable events."""
+        return self._next_seq
+
+    @property
+    def size_bytes(self) -> int:
+        """The acknowledged length."""
+        return 0 if self._log is None else self._log.size
+
+    @property
+    def materialised(self) -> bool:
+        """Whether the log exists on disk."""
+        return self._log is not None
+
+    def read(self, offset: int = 0, length: int | None = None) -> Iterator[Event]:
+        """Yield durable events; those of an append that runs meanwhile are not among them."""
+        log, end = self._log, self._next_seq
+        if log is None or offset >= end:
+            return
+        limit = log.size
+        if length is not None:
+            end = min(end, offset + length)
+        seen = max(offset, 0)
+        try:
+            with log.file.borrowed() as fd:
+                start = self._index.locate(offset)
+                walk = Walk(self._site.source(fd), self._index, start, limit)
+                for event in _within(walk, offset, end):
+                    seen += 1
+                    yield event
+        except OSError as error:
+            raise read_error(error, log.path) from error
+        if seen < end:
+            raise changed(log.path, f"event {seen} of {end} durable ones is not in it any more")
+
+    def append(self, events: Sequence[Event], holder: HolderRecord | None = None) -> None:
+        """Make one batch durable; see `SessionHandle`."""
+        self._require_open()
+        if not events:
+            self.flush(holder)
+            return
+        got = events[0].get("seq")
+        if got != self._next_seq:
+            raise SeqConflictError(
+                f"a batch for seq {self._next_seq} begins with {got!r}",
+                expected=self._next_seq,
+                got=got,
+            )
+        if self._log is None:
+            self._materialise(events, holder)
+            return
+        self._log.require_writable()
+        data = self._site.encoded(events)
+        if holder is not None:
+            self.write_holder(holder)
+        at = self._log.size
+        self._log.append(data)
+        self._index.add(at, self._next_seq)
+        self._next_seq += len(events)
+
+    def flush(self, holder: HolderRecord | None = None) -> None:
+        """Materialise an empty session; see `SessionHandle`."""
+        self._require_open()
+        if self._log is None:
+            self._materialise((), holder)
+        elif holder is not None:
+            self.write_holder(holder)
+
+    def _require_open(self) -> None:
+        if self._released is None:
+            raise ValueError("append or flush on a closed session handle")
+
+    def _materialise(self, events: Sequence[Event], holder: HolderRecord | None) -> None:
+        """Put the session on disk: directories, lock, holder record, then the whole log under its name."""
+        site = self._site
+        header = encode({"type": "session", **header_to_wire(self._header)}) + b"\n"
+        data, index, seq = site.framed(header), SeqIndex(), 0
+        index.add(len(data), 0)
+        for part, frame in self._first(events):
+            index.add(len(data), seq)
+            data += frame
+            seq += len(part)
+        try:
+            directory = site.root.make_directory(site.place.project, site.place.segment)
+            try:
+                if self._lock is None:
+                    self._lock = lock_session(site.disk, directory, self._header.id)
+                if holder is not None:
+                    write_holder(site.disk, directory, holder)
+                log = publish(site.disk, directory, site.place.log_name, site.path, data)
+            finally:
+                site.disk.close(directory)
+        except OSError as error:
+            raise write_error(error, site.path) from error
+        self._index, self._next_seq, self._log = index, seq, log
+
+    def _first(self, events: Sequence[Event]) -> Iterator[tuple[Sequence[Event], bytes]]:
+        """Yield the first batch and its bytes: one frame, or several where a forked history fits none.
+
+        They are published at once or not at all, so the batch is not split for anybody who reads it.
+        """
+        if not events:
+            return
+        try:
+            yield events, self._site.encoded(events)
+        except FrameTooLargeError:
+            for part in _parts(events):
+                yield part, self._site.encoded(part)
+
+    def _directory(self) -> int:
+        try:
+            return self._site.open_directory()
+        except OSError as error:
+            raise write_error(error, self._site.path) from error
+
+    def read_holder(self) -> HolderRecord | None:
+        """See `SessionHandle`."""
+        if self._log is None:
+            return None
+        directory = self._directory()
+        try:
+            return read_holder(self._site.disk, directory)
+        finally:
+            self._site.disk.close(directory)
+
+    def write_holder(self, holder: HolderRecord) -> None:
+        """Replace the record; see `SessionHandle`. Raises NoSpaceError or WriteFailedError."""
+        directory = self._directory()
+        try:
+            write_holder(self._site.disk, directory, holder)
+        except OSError as error:
+            raise write_error(error, f"{self._site.path}: {HOLDER}") from error
+        finally:
+            self._site.disk.close(directory)
+
+    def clear_holder(self) -> None:
+        """Remove the record; see `SessionHandle`. Raises NoSpaceError or WriteFailedError."""
+        if self._log is None:
+            return
+        directory = self._directory()
+        try:
+            clear_holder(self._site.disk, directory)
+        except OSError as error:
+            raise write_error(error, f"{self._site.path}: {HOLDER}") from error
+        finally:
+            self._site.disk.close(directory)
+
+    def close(self) -> None:
+        """Release everything; see `SessionHandle`."""
+        released, self._released = self._released, None
+        if released is None:
+            return
+        try:
+            if self._log is not None:
+                self._log.file.close()
+            elif self._lock is not None:
+                self._leave_no_trace()
+        finally:
+            try:
+                if self._lock is not None:
+                    self._site.disk.close(self._lock)
+            finally:
+                released()
+
+    def _leave_no_trace(self) -> None:
+        """Remove what failed attempts to materialise left. A log that could not be withdrawn keeps it all."""
+        disk, place = self._site.disk, self._site.place
+        with suppress(OSError):
+            directory = self._site.open_directory()
+            try:
+                names = disk.listdir(directory)
+                if place.log_name in names:
+                    return
+                for name in names:
+                    if name in {HOLDER, SESSION_LOCK} or LEFTOVER.fullmatch(name):
+                        disk.unlink(name, at=directory)
+            finally:
+                disk.close(directory)
+            self._site.root.remove_directory(place.project, place.segment)
+
+
+def _parts(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    """Cut a history that is too large for one frame into parts that are not."""
+    start, held = 0, 0
+    for at, event in enumerate(events):
+        size = len(encode(event))
+        if held + size > _FIRST_BATCH and at > start:
+            yield events[start:at]
+            start, held = at, 0
+        held += size
+    yield events[start:]

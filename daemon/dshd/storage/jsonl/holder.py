@@ -1,0 +1,62 @@
+"""The holder record, `holder.json` beside a log: who has, or last had, the write handle.
+
+The rule that holds here: the record is replaced whole and durable before it counts, and one that cannot be read is none.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dshd.storage.files import CREATE, READ, write_all
+from dshd.storage.store import HolderRecord
+
+if TYPE_CHECKING:
+    from dshd.storage.files import Disk
+
+HOLDER = "holder.json"
+_MAX_BYTES = 64 * 1024
+
+
+def read_holder(disk: Disk, directory: int) -> HolderRecord | None:
+    """Return the record in an open session directory; None where there is none that can be read."""
+    try:
+        fd = disk.open(HOLDER, READ, at=directory)
+    except OSError:
+        return None
+    try:
+        return msgspec.json.decode(disk.pread(fd, _MAX_BYTES, 0), type=HolderRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    finally:
+        disk.close(fd)
+
+
+def write_holder(disk: Disk, directory: int, holder: HolderRecord) -> None:
+    """Replace the record, durable on return. Raises OSError; then the old record or the new one stands."""
+    leftover = f"{HOLDER}.{secrets.token_hex(6)}.tmp"
+    fd = disk.open(leftover, CREATE, at=directory)
+    try:
+        try:
+            write_all(disk, fd, msgspec.json.encode(holder) + b"\n")
+            disk.fsync(fd)
+        finally:
+            disk.close(fd)
+        disk.rename(leftover, HOLDER, at=directory)
+    except BaseException:
+        with suppress(OSError):
+            disk.unlink(leftover, at=directory)
+        raise
+    disk.fsync(directory)
+
+
+def clear_holder(disk: Disk, directory: int) -> None:
+    """Remove the record, durable on return; nothing where there is none."""
+    try:
+        disk.unlink(HOLDER, at=directory)
+    except FileNotFoundError:
+        return
+    disk.fsync(directory)

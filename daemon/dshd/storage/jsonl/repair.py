@@ -1,0 +1,77 @@
+"""Cutting a torn tail off a log, after setting its bytes aside.
+
+The rule that holds here: no byte is lost. What is cut is first copied to a file of its own beside the log and made
+durable. Only opening for writing does this; reading never mends.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from dshd.storage.files import CREATE, write_all
+
+if TYPE_CHECKING:
+    from dshd.storage.files import Disk
+    from dshd.storage.jsonl.scan import Source, Torn
+
+_PIECE = 1024 * 1024
+TORN_NAME = re.compile(r"torn-[0-9]+-[0-9a-f]{12}\.bin")
+
+
+def set_aside(directory: int, source: Source, torn: Torn) -> str:
+    """Copy a torn tail to `torn-<offset>-<random>.bin` in the session's directory, durable on return.
+
+    Returns:
+        The copy's name. A later tail at the same offset gets a file of its own.
+    """
+    disk = source.disk
+    name = f"torn-{torn.offset}-{secrets.token_hex(6)}.bin"
+    copy = disk.open(name, CREATE, at=directory)
+    try:
+        try:
+            at, end = torn.offset, torn.offset + torn.size
+            while at < end:
+                piece = source.pread(min(_PIECE, end - at), at)
+                if not piece:
+                    break
+                write_all(disk, copy, piece)
+                at += len(piece)
+            disk.fsync(copy)
+        finally:
+            disk.close(copy)
+        disk.fsync(directory)
+    except OSError:
+        with suppress(OSError):
+            disk.unlink(name, at=directory)
+        raise
+    return name
+
+
+def cut(source: Source, torn: Torn) -> None:
+    """Cut the tail off, durable on return."""
+    source.disk.truncate(source.fd, torn.offset)
+    source.disk.fsync(source.fd)
+
+
+def settle(disk: Disk, fd: int) -> None:
+    """See to it that what is read next is what the disk holds.
+
+    After a failed sync the page cache shows bytes that the disk never got, also to a program started later. A sync
+    followed by dropping the clean pages makes the next read tell the truth. An error of that sync is an old one's: the
+    reads after it are right all the same.
+    """
+    with suppress(OSError):
+        disk.fdatasync(fd)
+    with suppress(OSError):
+        disk.drop_cache(fd)
+
+
+def sweep(disk: Disk, directory: int, *, older_than: float, names: list[str]) -> None:
+    """Remove temporary files that no living writer can still want. Failures are left for the next time."""
+    for name in names:
+        with suppress(OSError):
+            if disk.lstat(name, at=directory).st_mtime < older_than:
+                disk.unlink(name, at=directory)

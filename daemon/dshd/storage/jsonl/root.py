@@ -1,0 +1,234 @@
+"""The directories below a root: finding a session in them, opening one safely, making one durably.
+
+The rule that holds here: every step down is taken from the directory above, open, without following a link, and what
+is entered belongs to this user. A new directory counts only when the directory that names it has been synced.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from dshd.storage.files import DIRECTORY, READ
+from dshd.storage.jsonl.faults import read_error, unsafe
+from dshd.storage.jsonl.layout import LOG_NAMES, Place, is_project
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dshd.storage.files import Disk
+
+
+class Root:
+    """One root. Holds no descriptor open between calls; it may be absent until the first session is made."""
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        self.path = os.path.abspath(path)
+        self._disk = disk
+        self._durable: set[str] = set()  # project directories known to be synced into the root
+        self._uid = os.geteuid()
+
+    def full(self, relative: str) -> str:
+        """Return the whole path of a name below the root."""
+        return f"{self.path}/{relative}"
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        fd = self._disk.open_root(self.path)
+        try:
+            yield fd
+        finally:
+            self._disk.close(fd)
+
+    def find(self, segment: str) -> list[Place]:
+        """Return every log of the session with that directory name, in whatever project; none, mostly one.
+
+        Raises:
+            UnsafePathError: Something that is no directory of this user stands in its place.
+        """
+        found: list[Place] = []
+        try:
+            with self._opened() as fd:
+                for project in sorted(filter(is_project, self._disk.listdir(fd))):
+                    found += self._logs(fd, project, segment)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise read_error(error, self.path) from error
+        return found
+
+    def find_in(self, project: str, segment: str) -> list[Place]:
+        """Return the logs of one session directory; `find` looks in every project."""
+        try:
+            with self._opened() as fd:
+                return self._logs(fd, project, segment)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise read_error(error, self.full(f"{project}/{segment}")) from error
+
+    def _logs(self, fd: int, project: str, segment: str) -> list[Place]:
+        inside = f"{project}/{segment}"
+        try:
+            entry = self._disk.lstat(inside, at=fd)
+            if not stat.S_ISDIR(self._disk.lstat(project, at=fd).st_mode):
+                return []
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        if not stat.S_ISDIR(entry.st_mode) or entry.st_uid != self._uid:
+            raise unsafe(self.full(inside), "no directory of this user")
+        return [
+            Place(project, segment, name)
+            for name in LOG_NAMES
+            if self._stands(f"{inside}/{name}", fd)
+        ]
+
+    def _stands(self, relative: str, fd: int) -> bool:
+        try:
+            self._disk.lstat(relative, at=fd)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def segments(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield every project directory with the names in it; what cannot be entered is passed over."""
+        try:
+            with self._opened() as fd:
+                for project in sorted(filter(is_project, self._disk.listdir(fd))):
+                    with suppress(OSError):
+                        inner = self._disk.open(project, DIRECTORY, at=fd)
+                        try:
+                            names = self._disk.listdir(inner)
+                        finally:
+                            self._disk.close(inner)
+                        yield project, sorted(names)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise read_error(error, self.path) from error
+
+    def open_directory(self, project: str, segment: str) -> int:
+        """Open a session's directory.
+
+        Raises:
+            FileNotFoundError: It is not there.
+            UnsafePathError: It, or the project's, is a link, no directory, or another user's.
+        """
+        path = self.full(f"{project}/{segment}")
+        try:
+            with self._opened() as fd:
+                inner = self._disk.open(project, DIRECTORY, at=fd)
+                try:
+                    directory = self._disk.open(segment, DIRECTORY, at=inner)
+                finally:
+                    self._disk.close(inner)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise read_error(error, path) from error
+        self._check_owner(directory, path)
+        return directory
+
+    def open_log(self, directory: int, place: Place, flags: int = READ) -> int:
+        """Open a log in its open directory, if it is a regular file of this user."""
+        path = self.full(place.log)
+        try:
+            fd = self._disk.open(place.log_name, flags, at=directory)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise read_error(error, path) from error
+        found = self._disk.fstat(fd)
+        if stat.S_ISREG(found.st_mode) and found.st_uid == self._uid:
+            return fd
+        self._disk.close(fd)
+        raise unsafe(path, "no regular file of this user")
+
+    def _check_owner(self, fd: int, path: str) -> None:
+        if self._disk.fstat(fd).st_uid != self._uid:
+            self._disk.close(fd)
+            raise unsafe(path, "another user's")
+
+    def make(self) -> int:
+        """Make the root where it is missing, every new ancestor synced into the one above, and open it."""
+        try:
+            return self._disk.open_root(self.path)
+        except FileNotFoundError:
+            self._make_path(self.path)
+        return self._disk.open_root(self.path)
+
+    def _make_path(self, path: str) -> None:
+        above = os.path.dirname(path)
+        try:
+            self._disk.mkdir(path)
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            self._make_path(above)
+            self._disk.mkdir(path)
+        self._sync_directory(above)
+
+    def _sync_directory(self, path: str) -> None:
+        fd = self._disk.open_root(path)
+        try:
+            self._disk.fsync(fd)
+        finally:
+            self._disk.close(fd)
+
+    def make_directory(self, project: str, segment: str) -> int:
+        """Make a session's directory, durable with everything above it, and open it.
+
+        Directories that stand already are synced all the same, once in this process: an attempt before this one may
+        have made them and failed to sync.
+
+        Raises:
+            UnsafePathError: Something else stands in its place.
+            OSError: As the kernel gave it.
+        """
+        fd = self.make()
+        try:
+            if "" not in self._durable:
+                with suppress(PermissionError):  # a parent that may not be read was not made by us
+                    self._sync_directory(os.path.dirname(self.path))
+                self._durable.add("")
+            if self._made(project, fd) or project not in self._durable:
+                self._disk.fsync(fd)
+                self._durable.add(project)
+            inner = self._enter(fd, project, project)
+        finally:
+            self._disk.close(fd)
+        try:
+            self._made(segment, inner)
+            self._disk.fsync(inner)
+            return self._enter(inner, segment, f"{project}/{segment}")
+        finally:
+            self._disk.close(inner)
+
+    def remove_directory(self, project: str, segment: str) -> None:
+        """Remove an empty session directory. Raises OSError."""
+        with self._opened() as fd:
+            inner = self._disk.open(project, DIRECTORY, at=fd)
+            try:
+                self._disk.rmdir(segment, at=inner)
+            finally:
+                self._disk.close(inner)
+
+    def _made(self, name: str, at: int) -> bool:
+        try:
+            self._disk.mkdir(name, at=at)
+        except FileExistsError:
+            return False
+        return True
+
+    def _enter(self, at: int, name: str, relative: str) -> int:
+        try:
+            fd = self._disk.open(name, DIRECTORY, at=at)
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+                raise unsafe(self.full(relative), "no directory of this user") from error
+            raise
+        self._check_owner(fd, self.full(relative))
+        return fd

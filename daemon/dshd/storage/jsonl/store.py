@@ -1,0 +1,376 @@
+"""The JSONL store: all sessions under one root, each a directory with one log.
+
+The rule that holds here: an id is one session. It is claimed before the disk is looked at, and stays claimed while a
+handle for writing lives, so that of two creates or opens in this process exactly one wins; among processes the lock decides.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from dsh_protocol.errors import (
+    DshdError,
+    FormatUnsupportedError,
+    SessionBusyError,
+    SessionExistsError,
+    SessionNotFoundError,
+)
+from dshd.storage.files import APPEND, RealDisk
+from dshd.storage.jsonl.faults import corrupt, read_error, write_error
+from dshd.storage.jsonl.frames import FrameEncoder
+from dshd.storage.jsonl.handle import ReadHandle, Site, WriteHandle
+from dshd.storage.jsonl.holder import read_holder
+from dshd.storage.jsonl.index import SeqIndex
+from dshd.storage.jsonl.layout import (
+    LEFTOVER,
+    NEWER_LOG,
+    Compression,
+    Place,
+    check_cwd,
+    check_id,
+    check_new_id,
+    decode_segment,
+    log_name,
+    project_name,
+)
+from dshd.storage.jsonl.lock import lock_session
+from dshd.storage.jsonl.log import LogFile, OpenFile
+from dshd.storage.jsonl.repair import cut, set_aside, settle, sweep
+from dshd.storage.jsonl.root import Root
+from dshd.storage.jsonl.scan import Walk, read_header
+from dshd.storage.jsonl.vocabulary import stored_problem
+from dshd.storage.store import Problem, StoredSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from dsh_protocol.events import Header
+    from dshd.storage.files import Disk
+    from dshd.storage.jsonl.scan import Source
+    from dshd.storage.store import Access, HolderRecord, SessionHandle
+
+_LEFTOVER_AGE = 24 * 3600.0
+
+
+class JsonlStore:
+    """Sessions in format version 0. New logs get one encoding, logs of either are read and continued."""
+
+    def __init__(
+        self, root: Path, *, compression: Compression, pack_chunks: bool, disk: Disk
+    ) -> None:
+        self._root = Root(os.fspath(root), disk)
+        self._disk = disk
+        self._log_name = log_name(compression)
+        self._pack_chunks = pack_chunks
+        self._encoder = FrameEncoder()
+        self._claims: set[str] = set()
+        self._settled: set[Place] = set()
+        self._lock = Lock()
+
+    def _site(self, place: Place) -> Site:
+        return Site(self._root, self._disk, place, self._encoder, self._pack_chunks)
+
+    def _claim(self, session_id: str) -> bool:
+        with self._lock:
+            free = session_id not in self._claims
+            self._claims.add(session_id)
+            return free
+
+    def _release(self, session_id: str, place: Place) -> Callable[[], None]:
+        def release() -> None:
+            with self._lock:
+                self._claims.discard(session_id)
+                self._settled.discard(place)
+
+        return release
+
+    def create(self, header: Header) -> SessionHandle:
+        """Take an id for a new session; see `SessionStore`."""
+        place = Place(check_cwd(header.cwd), check_new_id(header.id), self._log_name)
+        if not self._claim(header.id):
+            raise _exists(header.id)
+        release = self._release(header.id, place)
+        try:
+            if self._root.find(place.segment):
+                raise _exists(header.id)
+        except BaseException:
+            release()
+            raise
+        return WriteHandle(self._site(place), header, released=release)
+
+    def open(self, session_id: str, access: Access) -> SessionHandle:
+        """Open a stored session; see `SessionStore`."""
+        segment = check_id(session_id)
+        if access == "read":
+            return self._open_read(self._places(session_id, segment)[0])
+        if not self._claim(session_id):
+            raise SessionBusyError(f"session {session_id!r} is open for writing here already")
+        places: list[Place] = []
+        try:
+            places = self._places(session_id, segment)
+            _require_one(places, self._root)
+            return self._open_write(session_id, places[0])
+        except BaseException:
+            self._release(session_id, places[0] if places else Place("", "", ""))()
+            raise
+
+    def _places(self, session_id: str, segment: str) -> list[Place]:
+        places = self._root.find(segment)
+        if not places:
+            raise _not_found(session_id)
+        return places
+
+    def _open_read(self, place: Place) -> ReadHandle:
+        site = self._site(place)
+        try:
+            directory = site.open_directory()
+            try:
+                fd = self._root.open_log(directory, place)
+            finally:
+                self._disk.close(directory)
+        except FileNotFoundError as error:
+            raise _not_found(place.segment) from error
+        file = OpenFile(self._disk, fd)
+        try:
+            with self._lock:
+                fresh = place not in self._settled
+                self._settled.add(place)
+            if fresh:
+                settle(self._disk, fd)
+            header, first = read_header(site.source(fd), self._disk.fstat(fd).st_size)
+        except OSError as error:
+            file.close()
+            raise read_error(error, site.path) from error
+        except BaseException:
+            file.close()
+            raise
+        return ReadHandle(site, file, header, first)
+
+    def _open_write(self, session_id: str, place: Place) -> WriteHandle:
+        site = self._site(place)
+        try:
+            directory = site.open_directory()
+        except FileNotFoundError as error:
+            raise _not_found(session_id) from error
+        lock = fd = None
+        try:
+            lock = lock_session(
+                self._disk, directory, session_id, _told(read_holder(self._disk, directory))
+            )
+            fd = self._root.open_log(directory, place, APPEND)
+            handle = self._opened(session_id, site, directory, lock, fd)
+        except BaseException as error:
+            for held in (fd, lock):
+                if held is not None:
+                    self._disk.close(held)
+            if isinstance(error, FileNotFoundError):
+                raise _not_found(session_id) from error
+            if isinstance(error, OSError):
+                raise write_error(error, site.path) from error
+            raise
+        finally:
+            self._disk.close(directory)
+        return handle
+
+    def _opened(
+        self, session_id: str, site: Site, directory: int, lock: int, fd: int
+    ) -> WriteHandle:
+        """Read the log as the disk has it, refuse what must not be continued, then mend its tail."""
+        names = self._disk.listdir(directory)
+        _refuse_newer(site, names)
+        settle(self._disk, fd)
+        source = site.source(fd)
+        size = self._disk.fstat(fd).st_size
+        header, first = read_header(source, size)
+        _require_identity(header, session_id, site)
+        index = SeqIndex()
+        index.add(first, 0)
+        walk = Walk(source, index, index.last(), size)
+        _require_known(walk, source)
+        if walk.torn is not None:
+            set_aside(directory, source, walk.torn)
+            cut(source, walk.torn)
+        sweep(
+            self._disk,
+            directory,
+            older_than=time.time() - _LEFTOVER_AGE,
+            names=[name for name in names if LEFTOVER.fullmatch(name)],
+        )
+        return WriteHandle(
+            site,
+            header,
+            lock=lock,
+            log=LogFile(OpenFile(self._disk, fd), site.path, walk.offset),
+            index=index,
+            next_seq=walk.seq,
+            released=self._release(session_id, site.place),
+        )
+
+    def read_holder(self, session_id: str) -> HolderRecord | None:
+        """Return the holder record of a stored session; see `SessionStore`."""
+        place = self._places(session_id, check_id(session_id))[0]
+        try:
+            directory = self._site(place).open_directory()
+        except FileNotFoundError:
+            return None
+        try:
+            return read_holder(self._disk, directory)
+        finally:
+            self._disk.close(directory)
+
+    def stat(self, session_id: str) -> StoredSession:
+        """Return what is known of one session; see `SessionStore`."""
+        try:
+            places = self._places(session_id, check_id(session_id))
+        except DshdError as error:
+            if isinstance(error, SessionNotFoundError):
+                raise
+            return StoredSession(session_id, None, "", 0, "", 0, _problem(error))
+        return self._stat(session_id, places)
+
+    def _stat(self, session_id: str, places: list[Place]) -> StoredSession:
+        site = self._site(places[0])
+        header, found, problem = None, None, None
+        try:
+            directory = site.open_directory()
+            try:
+                found = self._disk.lstat(site.place.log_name, at=directory)
+                fd = self._root.open_log(directory, site.place)
+                try:
+                    header, _ = read_header(site.source(fd), found.st_size)
+                finally:
+                    self._disk.close(fd)
+                _require_one(places, self._root)
+                _require_identity(header, session_id, site)
+                _refuse_newer(site, self._disk.listdir(directory))
+            finally:
+                self._disk.close(directory)
+        except FileNotFoundError as error:
+            raise _not_found(session_id) from error
+        except OSError as error:
+            problem = _problem(read_error(error, site.path))
+        except DshdError as error:
+            problem = _problem(error)
+        return _stored(session_id, header, site.path, found, problem)
+
+    def list(self) -> Iterator[StoredSession]:
+        """Yield every session; see `SessionStore`."""
+        for project, segments in self._root.segments():
+            for segment in segments:
+                session_id = decode_segment(segment)
+                if session_id is None:
+                    continue
+                try:
+                    places = self._root.find_in(project, segment)
+                    if places:
+                        yield self._stat(session_id, places)
+                except SessionNotFoundError:
+                    continue
+                except DshdError as error:
+                    path = self._root.full(f"{project}/{segment}")
+                    yield StoredSession(session_id, None, path, 0, "", 0, _problem(error))
+
+    def close(self) -> None:
+        """Release what the store itself holds; handles are closed by those who opened them."""
+
+
+def open_store(
+    root: Path,
+    *,
+    compression: Compression = "zstd",
+    pack_chunks: bool = True,
+    disk: Disk | None = None,
+) -> JsonlStore:
+    """Return the store of the sessions under `root`. Nothing is made or locked; see `lock.lock_root`.
+
+    Args:
+        root: May be absent; made with the first session.
+        compression: Of logs that are created.
+        pack_chunks: Whether runs of chunks are packed into rows when written; read they are either way.
+        disk: A stand-in, for tests.
+    """
+    return JsonlStore(
+        root, compression=compression, pack_chunks=pack_chunks, disk=disk or RealDisk()
+    )
+
+
+def _exists(session_id: str) -> SessionExistsError:
+    return SessionExistsError(f"session {session_id!r} exists already; open it, or use another id")
+
+
+def _not_found(session_id: str) -> SessionNotFoundError:
+    return SessionNotFoundError(f"no session {session_id!r} under this root")
+
+
+def _told(holder: HolderRecord | None) -> dict[str, object] | None:
+    if holder is None:
+        return None
+    return {"pid": holder.pid, "client": holder.client, "since": holder.since, "connected": False}
+
+
+def _problem(error: DshdError) -> Problem:
+    offset = error.facts.get("offset")
+    path = str(error.facts.get("path", ""))
+    return Problem(error.kind, error.message, path, offset if isinstance(offset, int) else None)
+
+
+def _stored(
+    session_id: str,
+    header: Header | None,
+    path: str,
+    found: os.stat_result | None,
+    problem: Problem | None,
+) -> StoredSession:
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return StoredSession(session_id, header, path, 0, "", 0, problem)
+    revision = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return StoredSession(
+        session_id=session_id,
+        header=header,
+        path=path,
+        size_bytes=found.st_size,
+        revision=":".join(map(str, revision)),
+        updated_at=found.st_mtime_ns // 1_000_000,
+        problem=problem,
+    )
+
+
+def _require_one(places: list[Place], root: Root) -> None:
+    if len(places) > 1:
+        paths = [root.full(place.log) for place in places]
+        raise corrupt(paths[0], 0, f"the session has several logs: {', '.join(paths)}")
+
+
+def _require_identity(header: Header, session_id: str, site: Site) -> None:
+    """Refuse a log whose header names another session or another place."""
+    if header.id != session_id:
+        raise corrupt(site.path, 0, f"its header names session {header.id!r}")
+    if header.cwd is not None and not header.cwd:
+        raise corrupt(site.path, 0, "its header has an empty cwd")
+    if project_name(header.cwd) != site.place.project:
+        raise corrupt(site.path, 0, f"its header's cwd {header.cwd!r} belongs elsewhere")
+
+
+def _refuse_newer(site: Site, names: list[str]) -> None:
+    newer = sorted(name for name in names if NEWER_LOG.fullmatch(name))
+    if newer:
+        raise FormatUnsupportedError(
+            f"beside log {site.path!r} stands {newer[-1]!r} of a later format, which goes before it; "
+            "use a newer version",
+            path=site.path,
+        )
+
+
+def _require_known(walk: Walk, source: Source) -> None:
+    """Read all of a log; refuse it for what an event is only when there is no corruption in it."""
+    problem = None
+    for batch in walk.batches():
+        for event in batch:
+            problem = problem or stored_problem(event, source.path)
+    if problem is not None:
+        raise problem
