@@ -172,6 +172,7 @@ def _open_socket_lock(path: Path, folder: int) -> Generator[None, None, None]:
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise CannotStartError(f"lock {str(path) + '.lock'!r} is not a regular file; remove it")
+        os.fchmod(fd, 0o600)  # the umask may have taken bits away
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
@@ -233,6 +234,7 @@ def _write_pointer(state_dir: Path, address: str | bytes) -> None:
             draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
         )
         try:
+            os.fchmod(fd, 0o600)
             os.write(fd, os.fsencode(address))
         finally:
             os.close(fd)
