@@ -1,7 +1,7 @@
 """Every call that touches a disk, behind one protocol, so that a test can fail, count or drop any of them.
 
 The rule that holds here: a call does one thing and reports what the kernel said. Nothing is retried, least of all a
-failed sync: after one, what the page cache holds is not what the disk holds, and a second sync that says 0 proves nothing.
+failed sync: after one, the page cache need not hold what the disk holds, and a second sync that says 0 proves nothing.
 
 Paths are names relative to an open directory (`at`) wherever there is one, and a link is never followed in the last
 part of a name, so that nothing below the root can lead out of it.

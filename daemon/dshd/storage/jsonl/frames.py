@@ -1,8 +1,8 @@
 """The Zstandard container: one frame a batch, written as the format has it and read as hostile input.
 
-The rule that holds here: nothing of a frame reaches libzstd before the frame's structure, its window and the most that
-it can decode to have been bounded from its headers. The decompressor itself obeys whatever content size a header states,
-and passes over truncation and trailing bytes in silence; so frames are cut out by us and given to it one by one.
+The rule that holds here: nothing of a frame reaches libzstd before the frame's structure, its window and the most
+that it can decode to have been bounded from its headers. The decompressor itself obeys whatever content size a header
+states, and passes over truncation and trailing bytes in silence; so frames are cut out by us and given to it singly.
 """
 
 from __future__ import annotations

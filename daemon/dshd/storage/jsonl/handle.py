@@ -148,7 +148,11 @@ class ReadHandle:
         except OSError as error:
             raise read_error(error, self._site.path) from error
 
-    def append(self, events: Sequence[Event], holder: HolderRecord | None = None) -> None:
+    def append(
+        self,
+        events: Sequence[Event],  # noqa: ARG002  # the seam's signature
+        holder: HolderRecord | None = None,  # noqa: ARG002  # likewise
+    ) -> None:
         """Refuse: this handle reads."""
         raise TypeError("append on a handle that was opened for reading")
 
@@ -166,7 +170,7 @@ class ReadHandle:
         finally:
             self._site.disk.close(directory)
 
-    def write_holder(self, holder: HolderRecord) -> None:
+    def write_holder(self, holder: HolderRecord) -> None:  # noqa: ARG002  # likewise
         """Refuse: this handle reads."""
         raise TypeError("write_holder on a handle that was opened for reading")
 

@@ -1,6 +1,6 @@
 """The holder record, `holder.json` beside a log: who has, or last had, the write handle.
 
-The rule that holds here: the record is replaced whole and durable before it counts, and one that cannot be read is none.
+The rule that holds here: the record is replaced whole and durable before it counts; one that cannot be read is none.
 """
 
 from __future__ import annotations

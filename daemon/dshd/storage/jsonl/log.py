@@ -1,8 +1,8 @@
 """One open log: appending to it, undoing what failed, publishing a new one.
 
-The rule that holds here: only bytes that were synced are left in the file. An append that fails is cut away again and the
-cut is synced; where even that fails the log is sealed. A failed sync is never tried again, and nothing is ever written
-over: bytes go to the end or not at all.
+The rule that holds here: only bytes that were synced are left in the file. An append that fails is cut away again and
+the cut is synced; where even that fails the log is sealed. A failed sync is never tried again, and nothing is ever
+written over: bytes go to the end or not at all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dshd.storage.files import CREATE, write_all
 from dshd.storage.jsonl.faults import changed, sealed, write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from dsh_protocol.errors import DshdError
     from dshd.storage.files import Disk
@@ -40,7 +40,7 @@ class OpenFile:
         self._lock = Lock()
 
     @contextmanager
-    def borrowed(self) -> Iterator[int]:
+    def borrowed(self) -> Generator[int]:
         """Give the descriptor, and keep it open meanwhile.
 
         Raises:

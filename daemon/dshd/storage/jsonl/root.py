@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dshd.storage.files import DIRECTORY, READ
@@ -17,7 +18,7 @@ from dshd.storage.jsonl.faults import read_error, unsafe
 from dshd.storage.jsonl.layout import LOG_NAMES, Place, is_project
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from dshd.storage.files import Disk
 
@@ -26,7 +27,7 @@ class Root:
     """One root. Holds no descriptor open between calls; it may be absent until the first session is made."""
 
     def __init__(self, path: str, disk: Disk) -> None:
-        self.path = os.path.abspath(path)
+        self.path = str(Path(path).absolute())
         self._disk = disk
         self._durable: set[str] = set()  # project directories known to be synced into the root
         self._uid = os.geteuid()
@@ -36,7 +37,7 @@ class Root:
         return f"{self.path}/{relative}"
 
     @contextmanager
-    def _opened(self) -> Iterator[int]:
+    def _opened(self) -> Generator[int]:
         fd = self._disk.open_root(self.path)
         try:
             yield fd
@@ -161,7 +162,7 @@ class Root:
         return self._disk.open_root(self.path)
 
     def _make_path(self, path: str) -> None:
-        above = os.path.dirname(path)
+        above = str(Path(path).parent)
         try:
             self._disk.mkdir(path)
         except FileExistsError:
@@ -192,7 +193,7 @@ class Root:
         try:
             if "" not in self._durable:
                 with suppress(PermissionError):  # a parent that may not be read was not made by us
-                    self._sync_directory(os.path.dirname(self.path))
+                    self._sync_directory(str(Path(self.path).parent))
                 self._durable.add("")
             if self._made(project, fd) or project not in self._durable:
                 self._disk.fsync(fd)

@@ -8,7 +8,7 @@ Packing knows one batch and no other, so a run cut by a batch's end packs separa
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from dsh_protocol.jsontext import JsonTextError, decode_stored, encode
 
@@ -34,6 +34,16 @@ _ROW_OF = {
 _DELTA_OF = {row: delta for delta, row in _ROW_OF.items()}
 
 
+def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether a JSON value is an object."""
+    return isinstance(value, dict)
+
+
+def is_array(value: Any) -> TypeGuard[list[Any]]:
+    """Whether a JSON value is an array."""
+    return isinstance(value, list)
+
+
 class RowDefectError(ValueError):
     """A line that is neither JSON that the format allows nor a well-formed packed row."""
 
@@ -44,7 +54,7 @@ class _Delta(NamedTuple):
     kind: str
     turn: float
     step: float
-    index: float
+    part: float
     call_id: str | None
     name: str | None
     text: str
@@ -72,10 +82,10 @@ def _delta(event: Event) -> _Delta | None:
     seq = _safe(event["seq"])
     if seq is None or seq < 0 or _safe(event["time"]) is None:
         return None
-    if not isinstance(data, dict) or data.keys() != _DATA_KEYS:
+    if not is_object(data) or data.keys() != _DATA_KEYS:
         return None
     chunk = data["chunk"]
-    if not isinstance(chunk, dict) or not _number(data["turn"]) or not _number(data["step"]):
+    if not is_object(chunk) or not _number(data["turn"]) or not _number(data["step"]):
         return None
     return _delta_of(data, chunk)
 
@@ -103,7 +113,7 @@ def _follows(before: Event, after: Event) -> bool:
 
 def _packed(run: Sequence[Event], deltas: Sequence[_Delta]) -> Event:
     first = deltas[0]
-    data: dict[str, Any] = {"turn": first.turn, "step": first.step, "index": first.index}
+    data: dict[str, Any] = {"turn": first.turn, "step": first.step, "index": first.part}
     data["dt"] = [after["time"] - before["time"] for before, after in pairwise(run)]
     texts = [delta.text for delta in deltas]
     if first.call_id is None:
@@ -165,7 +175,7 @@ def expand(line: bytes) -> list[Any]:
         value = decode_stored(line)
     except JsonTextError as error:
         raise RowDefectError(f"not JSON: {error.rule}") from error
-    if not isinstance(value, dict):
+    if not is_object(value):
         return [value]
     kind = value.get("type")
     if not isinstance(kind, str) or kind not in _DELTA_OF:
@@ -181,14 +191,14 @@ def _require(holds: object, what: str) -> None:
 def _expanded(kind: str, row: dict[str, Any]) -> list[Event]:
     _require(row.keys() == _ROW_KEYS, "keys other than type, seq0, time0, data")
     seq, time, data = _safe(row["seq0"]), _safe(row["time0"]), row["data"]
-    if seq is None or seq < 0 or time is None or not isinstance(data, dict):
+    if seq is None or seq < 0 or time is None or not is_object(data):
         raise RowDefectError("packed row: seq0, time0 or data of the wrong type")
     tool = kind == "tool-call-chunks"
     keys = data.keys() - {"name"} if tool else data.keys()
     _require(keys == (_TOOL_ROW if tool else _TEXT_ROW), "data keys")
     _require(all(_number(data[key]) for key in ("turn", "step", "index")), "turn, step or index")
     texts, gaps = data["args" if tool else "texts"], data["dt"]
-    if not isinstance(texts, list) or not isinstance(gaps, list):
+    if not is_array(texts) or not is_array(gaps):
         raise RowDefectError("packed row: members or gaps are not arrays")
     _require(texts and len(gaps) == len(texts) - 1, "number of members and of gaps")
     _require(all(isinstance(text, str) for text in texts), "a member is not a string")
@@ -215,7 +225,7 @@ def _times(time: int, gaps: list[Any]) -> list[int]:
             raise RowDefectError("packed row: a gap is not an integer")
         time += step
         times.append(time)
-    _require(-_MAX_SAFE <= min(times) and max(times) <= _MAX_SAFE, "times leave the safe range")
+    _require(min(times) >= -_MAX_SAFE and max(times) <= _MAX_SAFE, "times leave the safe range")
     return times
 
 

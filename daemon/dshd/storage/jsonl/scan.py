@@ -16,8 +16,7 @@ from dshd.storage.jsonl.frames import (
     frames,
     good_frame_after,
 )
-from dshd.storage.jsonl.index import Position
-from dshd.storage.jsonl.rows import RowDefectError, expand
+from dshd.storage.jsonl.rows import RowDefectError, expand, is_object
 from dshd.storage.jsonl.vocabulary import parse_header
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from dsh_protocol.events import Event, Header
     from dshd.storage.files import Disk
-    from dshd.storage.jsonl.index import SeqIndex
+    from dshd.storage.jsonl.index import Position, SeqIndex
 
 _PIECE = 128 * 1024
 _HEADER_PIECE = 8 * 1024
@@ -95,14 +94,14 @@ def _framed_header(source: Source, size: int) -> tuple[bytes, int]:
 
 
 def _seq_is(event: Any, expected: int) -> bool:
-    if not isinstance(event, dict):
+    if not is_object(event):
         return False
     seq = event.get("seq")
     return type(seq) in {int, float} and seq == expected
 
 
 def _ends_turn(events: list[Any]) -> bool:
-    return any(isinstance(event, dict) and event.get("type") == "turn/end" for event in events)
+    return any(is_object(event) and event.get("type") == "turn/end" for event in events)
 
 
 class Walk:

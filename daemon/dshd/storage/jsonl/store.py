@@ -1,7 +1,8 @@
 """The JSONL store: all sessions under one root, each a directory with one log.
 
 The rule that holds here: an id is one session. It is claimed before the disk is looked at, and stays claimed while a
-handle for writing lives, so that of two creates or opens in this process exactly one wins; among processes the lock decides.
+handle for writing lives, so that of two creates or opens in this process exactly one wins; among processes the lock
+decides.
 """
 
 from __future__ import annotations
@@ -96,11 +97,13 @@ class JsonlStore:
             raise _exists(header.id)
         release = self._release(header.id, place)
         try:
-            if self._root.find(place.segment):
-                raise _exists(header.id)
+            taken = self._root.find(place.segment)
         except BaseException:
             release()
             raise
+        if taken:
+            release()
+            raise _exists(header.id)
         return WriteHandle(self._site(place), header, released=release)
 
     def open(self, session_id: str, access: Access) -> SessionHandle:

@@ -8,6 +8,7 @@ from dsh_protocol.errors import DshdError, FormatUnsupportedError
 from dsh_protocol.events import KNOWN_TYPES, Header
 from dsh_protocol.jsontext import JsonTextError, decode_stored
 from dshd.storage.jsonl.faults import corrupt
+from dshd.storage.jsonl.rows import is_object
 
 if TYPE_CHECKING:
     from dsh_protocol.events import Event
@@ -19,7 +20,7 @@ def parse_header(line: bytes, path: str) -> Header:
         value = decode_stored(line)
     except JsonTextError as error:
         raise corrupt(path, 0, f"the header line is not JSON: {error}") from error
-    if not isinstance(value, dict) or value.get("type") != "session":
+    if not is_object(value) or value.get("type") != "session":
         raise corrupt(path, 0, "the first line is not a session header")
     if value.get("version") != 0:
         raise FormatUnsupportedError(f"log {path!r} has another format version", path=path)
