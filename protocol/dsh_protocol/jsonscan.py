@@ -65,11 +65,13 @@ class Bounds:
         max_values: Values in the text.
         stored: Take what a log on disk may hold: duplicate keys (the last wins), lone surrogates, whole numbers of any
             size, −0.
+        surrogates_at: Take lone surrogates in the string at this path, and nowhere else.
     """
 
     max_depth: int
     max_values: int
     stored: bool = False
+    surrogates_at: Path | None = None
 
 
 @dataclass(slots=True)
@@ -188,7 +190,9 @@ class _Reader:
             return token[1:-1].decode()
         text: str = json.loads(token)
         if not self._bounds.stored and has_lone_surrogate(text):
-            self._note("lone-surrogate", start)
+            allowed = self._bounds.surrogates_at
+            if allowed is None or self._path() != allowed:
+                self._note("lone-surrogate", start)
         return text
 
     def _number(self, token: bytes, start: int) -> float:

@@ -11,6 +11,7 @@ more with a look at every pair and number; and only a text at fault meets the pr
 from __future__ import annotations
 
 import json
+from itertools import compress
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from dsh_protocol.jsonprint import print_json, print_number
 from dsh_protocol.jsonscan import MAX_SAFE_INTEGER, Bounds, JsonTextError, scan
 
-__all__ = ["MAX_SAFE_INTEGER", "JsonTextError", "decode", "decode_stored", "encode"]
+__all__ = ["MAX_SAFE_INTEGER", "JsonTextError", "decode", "decode_stored", "encode", "encode_fast"]
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
@@ -32,7 +33,9 @@ _DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
 _LONG_RUN = b"0" * len(str(MAX_SAFE_INTEGER))
 _BEFORE_NUMBER = (b":", b",", b"[", b"-")
 _LONG_NUMBERS = tuple(before + _LONG_RUN for before in _BEFORE_NUMBER)
-_NEGATIVE_ZEROS = (b":-0", b",-0", b"[-0")
+
+_CONTAINERS = frozenset({dict, list})
+_JSON_TYPES = frozenset({dict, list, str, int, float, bool, type(None)})
 
 
 def decode(text: bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> Any:
@@ -92,14 +95,22 @@ def encode(value: Any) -> bytes:
     return text
 
 
+def encode_fast(value: Any) -> bytes:
+    """Return some text that reads as the value: for the socket, where the spelling of a float is all one."""
+    try:
+        return _encoder.encode(value)
+    except (UnicodeEncodeError, OverflowError, RecursionError):
+        return print_json(value)
+
+
 def _is_canonical(text: bytes, value: Any) -> bool:
     """Whether text and value prove each other: printed again it is the same, and no number needs a closer look.
 
-    A dropped duplicate makes the print shorter. What the print cannot show is looked for where a number can stand.
+    A dropped duplicate and a whole −0 make the print shorter. What the print cannot show is searched for.
     """
     if text[:1] not in (b"{", b"["):
         return False
-    if any(zero in text for zero in _NEGATIVE_ZEROS) or _encoder.encode(value) != text:
+    if _encoder.encode(value) != text or b"-0.0" in text:
         return False
     digits = text.translate(_DIGITS_AS_ZERO)
     return _LONG_RUN not in digits or not any(number in digits for number in _LONG_NUMBERS)
@@ -142,43 +153,49 @@ def _is_strict(text: bytes) -> bool:
 
 
 def _is_narrow(value: Any, max_values: int) -> bool:
-    count, level = 1, [value]
+    count, level = 1, _containers([value])
     while level:
         members = _members(level)
         count += len(members)
         if count > max_values:
             return False
-        level = [each for each in members if type(each) is dict or type(each) is list]
+        level = _containers(members)
     return True
 
 
 def _is_shallow(value: Any, max_depth: int) -> bool:
-    level = [value]
+    level = _containers([value])
     for _ in range(max_depth):
-        level = [each for each in _members(level) if type(each) is dict or type(each) is list]
+        level = _containers(_members(level))
         if not level:
             return True
     return False
 
 
+def _containers(values: list[Any]) -> list[Any]:
+    """The arrays and objects among values, picked without a step of the interpreter for each."""
+    return list(compress(values, map(_CONTAINERS.__contains__, map(type, values))))
+
+
 def _members(containers: list[Any]) -> list[Any]:
     members: list[Any] = []
     for each in containers:
-        if type(each) is dict:
-            members += each.values()
-        elif type(each) is list:
-            members += each
+        members += each.values() if type(each) is dict else each
     return members
 
 
 def _floats_agree(value: Any) -> bool:
     """Whether the fast encoder prints every float in a value as the precise one does."""
-    level = [value]
-    while level:
-        for each in level:
-            if type(each) is float and print_number(each).encode() != _encoder.encode(each):
-                return False
-            if isinstance(each, msgspec.Struct | msgspec.Raw):
-                return False
-        level = _members(level)
+    members = [value]
+    while members:
+        types = set(map(type, members))
+        if not types <= _JSON_TYPES:
+            return False
+        if float in types and not all(map(_float_agrees, members)):
+            return False
+        members = _members(_containers(members))
     return True
+
+
+def _float_agrees(value: Any) -> bool:
+    return type(value) is not float or print_number(value).encode() == _encoder.encode(value)

@@ -1,0 +1,298 @@
+"""JSON-RPC 2.0 between bytes and calls, on the daemon's side. The client's half is `calls`.
+
+The rule that holds here: whatever a line holds, it becomes calls or refusals, and a refusal carries the id of its call
+where that can be told. Nothing here raises for what a peer sent, and one bad item of a batch spoils no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dsh_protocol.errors import (
+    DshdError,
+    EventInvalidError,
+    FrameTooLargeError,
+    InvalidParamsError,
+    InvalidRequestError,
+    ParseFailedError,
+)
+from dsh_protocol.jsonscan import MAX_SAFE_INTEGER, Bounds, JsonTextError, scan
+from dsh_protocol.jsonslices import cut, members, peek
+from dsh_protocol.jsontext import decode, encode_fast
+from dsh_protocol.method import ALIASES, METHODS, find_method
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dsh_protocol.limits import Limits
+
+LONGEST_ID = 256
+
+CallId: TypeAlias = str | int | None
+
+_SMALL = Bounds(max_depth=1, max_values=1)
+_SESSION_ID = ("params", "id")
+_NOT_A_REQUEST = "send an object with jsonrpc '2.0', a method, and params as an object"
+
+_RULES = {
+    "duplicate-key": "a key stands twice in one object",
+    "negative-zero": "negative zero is no number here",
+    "number-range": "a number is beyond what a double holds exactly (whole numbers: 2^53 - 1)",
+    "lone-surrogate": "a string holds half of a surrogate pair",
+    "too-deep": "arrays and objects are nested too deep",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call. Its method may still be unknown and its parameters wrong; its JSON is good.
+
+    Attributes:
+        id: To be given back as it is.
+        has_id: False for a notification, which is not answered.
+        method: As it was called.
+        params: Empty where absent.
+    """
+
+    id: CallId
+    has_id: bool
+    method: str
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One call, or a whole line, that is answered with an error as it stands.
+
+    Attributes:
+        id: Of the call, null where that cannot be told.
+        error: The answer.
+        notification: It was one: nothing is answered, but the failure may have to be remembered.
+        method: Of a refused notification.
+        session_id: From a refused notification's parameters, where it can be told.
+        writer: Likewise.
+    """
+
+    id: CallId
+    error: DshdError
+    notification: bool = False
+    method: str | None = None
+    session_id: str | None = None
+    writer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The calls of one line, to be admitted in order and answered in one line."""
+
+    items: list[Request | Refusal] = field(default_factory=list["Request | Refusal"])
+
+
+Message: TypeAlias = Request | Refusal | Batch
+
+
+def is_blank(line: bytes) -> bool:
+    r"""Whether a line holds nothing: such a line, a lone `\r` among them, is passed over, and counted."""
+    return not line.strip(b" \t\r\n")
+
+
+def parse_line(line: bytes, limits: Limits) -> Message:
+    """Return what one line holds. Never raises for what is in it."""
+    try:
+        value = _decode(line, limits)
+    except JsonTextError as error:
+        return _salvage(line, error, limits)
+    if not isinstance(value, list):
+        return _request(value)
+    refusal = _refuse_batch(len(value), limits)
+    return refusal or Batch([_request(item) for item in value])
+
+
+def encode_result(call_id: CallId, result: Any) -> bytes:
+    """Return the answer of a call that succeeded, as a line without its newline.
+
+    Args:
+        call_id: As the call had it.
+        result: A result Struct or a JSON value; `msgspec.Raw` inside it is copied as it is.
+    """
+    head = b'{"jsonrpc":"2.0","id":%b,"result":' % encode_fast(call_id)
+    return b"".join((head, encode_fast(result), b"}"))
+
+
+def encode_error(call_id: CallId, error: DshdError) -> bytes:
+    """Return the answer of a call that failed, as a line without its newline."""
+    wire = encode_fast(error.to_wire())
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (encode_fast(call_id), wire)
+
+
+def encode_notification(method: str, params: Any) -> bytes:
+    """Return what is sent without being asked, as a line without its newline."""
+    head = b'{"jsonrpc":"2.0","method":%b,"params":' % encode_fast(method)
+    return b"".join((head, encode_fast(params), b"}"))
+
+
+def encode_batch(answers: Sequence[bytes]) -> bytes:
+    """Return the answers of a batch's calls as one line; of notifications there are none.
+
+    A batch of notifications alone is not answered at all, so `answers` is not empty.
+    """
+    return b"".join((b"[", b",".join(answers), b"]"))
+
+
+def _decode(text: bytes, limits: Limits) -> Any:
+    try:
+        return decode(text, max_depth=limits.max_depth, max_values=limits.max_values)
+    except JsonTextError as error:
+        if error.rule != "lone-surrogate" or error.path[-2:] != _SESSION_ID:
+            raise
+    # A stored log may have such an id. It can be read under it; a new session cannot get one from the store.
+    bounds = Bounds(limits.max_depth, limits.max_values, surrogates_at=_SESSION_ID)
+    return scan(text, bounds)
+
+
+def _refuse_batch(count: int, limits: Limits) -> Refusal | None:
+    if count == 0:
+        return Refusal(None, InvalidRequestError("a batch is empty; leave it out"))
+    if count > limits.max_batch_calls:
+        text = f"a batch has {count} calls and {limits.max_batch_calls} are the limit; send several"
+        return Refusal(
+            None, FrameTooLargeError(text, limit="maxBatchCalls", max=limits.max_batch_calls)
+        )
+    return None
+
+
+def _request(value: Any) -> Request | Refusal:
+    if not isinstance(value, dict):
+        return Refusal(None, InvalidRequestError(f"a call is not an object; {_NOT_A_REQUEST}"))
+    call_id = value.get("id")
+    if not _is_call_id(call_id):
+        text = (
+            f"an id is neither null, a whole number nor a string of at most {LONGEST_ID} characters"
+        )
+        return Refusal(None, InvalidRequestError(f"{text}; number the calls"))
+    if isinstance(call_id, float):
+        call_id = int(call_id)
+    if value.get("jsonrpc") != "2.0":
+        return Refusal(call_id, InvalidRequestError(f"jsonrpc is not '2.0'; {_NOT_A_REQUEST}"))
+    method = value.get("method")
+    if not isinstance(method, str):
+        return Refusal(call_id, InvalidRequestError(f"method is not a string; {_NOT_A_REQUEST}"))
+    params = value.get("params", {})
+    has_id = "id" in value
+    if isinstance(params, dict):
+        return Request(call_id, has_id, method, params)
+    error = _unknown(method) or InvalidParamsError(
+        "params is not an object; give parameters by name", path="params"
+    )
+    return Refusal(call_id, error, notification=not has_id, method=None if has_id else method)
+
+
+def _is_call_id(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= LONGEST_ID
+    if isinstance(value, float):
+        return value.is_integer() and abs(value) <= MAX_SAFE_INTEGER
+    return value is None or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def _unknown(method: str) -> DshdError | None:
+    try:
+        find_method(method)
+    except DshdError as error:
+        return error
+    return None
+
+
+def _salvage(line: bytes, error: JsonTextError, limits: Limits) -> Message:
+    """Make the best of a line that the gate refused."""
+    if error.rule in ("not-json", "not-utf8"):
+        return Refusal(None, _not_json(error))
+    sliced = cut(line)
+    if sliced.opener == b"{":
+        return _refuse_call(line, error, limits)
+    if error.rule == "too-many-values":
+        return Refusal(None, _too_many(limits))
+    if sliced.opener != b"[" or not sliced.complete:
+        return Refusal(None, _defect(error, None, limits))
+    refusal = _refuse_batch(len(sliced.pieces), limits)
+    return refusal or Batch([_salvage_item(piece, limits) for piece in sliced.pieces])
+
+
+def _salvage_item(text: bytes, limits: Limits) -> Request | Refusal:
+    try:
+        value = _decode(text, limits)
+    except JsonTextError as error:
+        if cut(text).opener == b"{":
+            return _refuse_call(text, error, limits)
+        return Refusal(None, InvalidRequestError(f"a call is not an object; {_NOT_A_REQUEST}"))
+    return _request(value)
+
+
+def _refuse_call(text: bytes, error: JsonTextError, limits: Limits) -> Refusal:
+    """Refuse one call whose JSON has a defect, and find out whose it was."""
+    found = members(text)
+    call_id = peek(found.get("id"), _SMALL)
+    if not _is_call_id(call_id):
+        call_id = None
+    method = peek(found.get("method"), _SMALL)
+    answer = _defect(error, method, limits)
+    if "id" in found or not isinstance(method, str) or error.path[:1] != ("params",):
+        return Refusal(call_id, answer)
+    params = members(found.get("params", b""))
+    session_id, writer = (peek(params.get(key), _SMALL) for key in ("id", "writer"))
+    return Refusal(
+        None,
+        answer,
+        notification=True,
+        method=method,
+        session_id=session_id if isinstance(session_id, str) else None,
+        writer=writer if isinstance(writer, str) else None,
+    )
+
+
+def _not_json(error: JsonTextError) -> DshdError:
+    what = "UTF-8" if error.rule == "not-utf8" else "JSON"
+    return ParseFailedError(
+        f"a line is not {what} at byte {error.offset}; send one JSON-RPC 2.0 message a line",
+        rule=error.rule,
+        offset=error.offset,
+    )
+
+
+def _too_many(limits: Limits) -> DshdError:
+    return FrameTooLargeError(
+        f"a line has more than {limits.max_values} JSON values; send fewer events in one call",
+        limit="maxValues",
+        max=limits.max_values,
+    )
+
+
+def _defect(error: JsonTextError, method: Any, limits: Limits) -> DshdError:
+    """The answer to a defect, by the place where it stands."""
+    if error.rule in ("not-json", "not-utf8"):
+        return _not_json(error)
+    if error.rule == "too-many-values":
+        return _too_many(limits)
+    facts: dict[str, Any] = {"rule": error.rule, "offset": error.offset}
+    if error.rule == "too-deep":
+        facts |= {"limit": "maxDepth", "max": limits.max_depth}
+    if isinstance(method, str) and (unknown := _unknown(method)) is not None:
+        return unknown
+    reason = _RULES[error.rule]
+    place = ".".join(str(step)[:64] for step in error.path[:8]) or "the line"
+    match error.path:
+        case ("params", "events", int(index), *_) if _takes_events(method):
+            text = f"event {index} is refused: {reason} ('{place}')"
+            return EventInvalidError(text, index=index, path=place, **facts)
+        case ("params", *_):
+            return InvalidParamsError(f"'{place}' is refused: {reason}", path=place, **facts)
+        case () if error.rule == "too-deep":
+            return InvalidParamsError(f"a line is refused: {reason}", path=place, **facts)
+        case _:
+            return InvalidRequestError(f"'{place}' is refused: {reason}", path=place, **facts)
+
+
+def _takes_events(method: Any) -> bool:
+    found = METHODS.get(ALIASES.get(method, method)) if isinstance(method, str) else None
+    return found is not None and "events" in found.params.__struct_fields__

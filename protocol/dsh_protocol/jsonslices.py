@@ -1,0 +1,83 @@
+"""Finds the members of a JSON text without reading them.
+
+For a line that the gate refuses: whose call was it, and which items of a batch are good all the same? Nesting costs
+nothing here and values are not looked at, so a text that is too deep, too wide or half broken still shows its members.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from dsh_protocol.jsonscan import Bounds, JsonTextError, scan
+
+_START = re.compile(rb"[ \t\n\r]*+([\[{])")
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([\[{]++)|([\]}]++)|(,)', re.DOTALL)
+_MEMBER = re.compile(rb'[ \t\n\r]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\n\r]*+:(.*)', re.DOTALL)
+_KEY = Bounds(max_depth=1, max_values=1, stored=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """The outermost array or object of a text, cut at its commas.
+
+    Attributes:
+        opener: `[`, `{`, or empty where the text is neither.
+        pieces: Texts between the commas.
+        complete: Whether the closer was there, and nothing after it.
+    """
+
+    opener: bytes
+    pieces: list[bytes]
+    complete: bool
+
+
+def cut(text: bytes) -> Slices:
+    """Cut a text at the commas of its outermost array or object."""
+    start = _START.match(text)
+    if start is None:
+        return Slices(b"", [], complete=False)
+    pieces: list[bytes] = []
+    depth, begin = 0, start.end()
+    for token in _TOKEN.finditer(text, begin):
+        opened, closed, comma = token.span(1), token.span(2), token[3]
+        depth += opened[1] - opened[0]
+        if comma and depth == 0:
+            pieces.append(text[begin : token.start()])
+            begin = token.end()
+        count = closed[1] - closed[0]
+        if count > depth:
+            end = closed[0] + depth
+            last = text[begin:end]
+            if pieces or last.strip():
+                pieces.append(last)
+            return Slices(start[1], pieces, complete=not text[end + 1 :].strip())
+        depth -= count
+    return Slices(start[1], [*pieces, text[begin:]], complete=False)
+
+
+def members(text: bytes) -> dict[str, bytes]:
+    """Return the texts of an object's members by key; a key that stands twice, or cannot be read, is left out."""
+    found: dict[str, bytes] = {}
+    doubtful: set[str] = set()
+    sliced = cut(text)
+    for piece in sliced.pieces if sliced.opener == b"{" else ():
+        member = _MEMBER.fullmatch(piece)
+        key: Any = None if member is None else peek(member[1], _KEY)
+        if member is None or not isinstance(key, str):
+            continue
+        if key in found:
+            doubtful.add(key)
+        found[key] = member[2]
+    return {key: value for key, value in found.items() if key not in doubtful}
+
+
+def peek(text: bytes | None, bounds: Bounds) -> Any:
+    """Return the value of a small text, or None where it is absent or the gate refuses it."""
+    if text is None:
+        return None
+    try:
+        return scan(text, bounds)
+    except JsonTextError:
+        return None
