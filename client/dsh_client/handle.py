@@ -1,0 +1,480 @@
+"""The write handle of one session: how calls, reconnects and the latch work together, written once for both flavours.
+
+Everything that waits goes through `Ports`, whose blocking form never suspends: the blocking client runs these
+coroutines with `run`, the asynchronous one awaits them. The one rule: seqs are given and calls are sent inside the
+guard, in one go, so that the order of seqs is the order on the socket.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from dsh_client.errors import (
+    ClientError,
+    ConnectionLostError,
+    DaemonUnavailableError,
+    MisuseError,
+)
+from dsh_client.exchange import as_object
+from dsh_client.ledger import APPEND, FLUSH, Entry, Ledger
+from dsh_protocol.errors import (
+    DshdError,
+    SessionBusyError,
+    SessionExistsError,
+    SessionNotFoundError,
+    ShuttingDownError,
+)
+from dsh_protocol.ids import new_session_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+
+    from dsh_client.exchange import Ticket
+
+T = TypeVar("T")
+
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 1.0
+
+
+class Line(Protocol):
+    """One connection, as both flavours have it."""
+
+    @property
+    def lost(self) -> ClientError | None:
+        """Why it ended, or None."""
+        ...
+
+    def start(self, method: str, params: Mapping[str, Any], timeout: float) -> Ticket:
+        """Send a call; never waits for its answer."""
+        ...
+
+    def close(self) -> None:
+        """End it; calls in flight fail."""
+        ...
+
+
+class Ports(Protocol):
+    """What a flavour brings: its lock, its clock, its way to wait."""
+
+    timeout: float
+
+    def guard(self) -> AbstractContextManager[Any]:
+        """Return the lock under which the ledger is used; nothing waits inside."""
+        ...
+
+    def turnstile(self) -> AbstractAsyncContextManager[Any]:
+        """Return the lock that lets one caller mend the connection while the others wait."""
+        ...
+
+    async def connect(self, within: float) -> Line:
+        """Return a living connection, or raise `DaemonUnavailableError` at once."""
+        ...
+
+    async def wait(self, line: Line, ticket: Ticket, within: float) -> None:
+        """Wait until a call is answered or its connection lost.
+
+        Raises:
+            CallTimeoutError: Neither in time; the connection is closed.
+        """
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+    def now(self) -> float:
+        """Return a clock that only counts."""
+        ...
+
+    def wall_clock(self) -> int:
+        """Return epoch milliseconds."""
+        ...
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run shared code whose ports block and so never suspend.
+
+    Raises:
+        RuntimeError: It suspended after all: asynchronous ports were handed to the blocking client.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise RuntimeError("the blocking client was given something to await")
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a session is opened.
+
+    Attributes:
+        id: The session's id; None makes a new session.
+        create: Whether a session that does not exist is made.
+        takeover: Whether a handle reserved for a living agent is taken from it.
+        header: Further parameters of `session.create` (`cwd`, `origin`, …).
+    """
+
+    id: str | None
+    create: bool
+    takeover: bool
+    header: Mapping[str, Any]
+
+
+class Handle:
+    """The write handle of one session, across connections and daemons.
+
+    Attributes:
+        ledger: What is recorded and not yet durable.
+        session: The session as the daemon described it at open.
+        recovery: What the last interrupted turn left, committed; None where there is nothing.
+    """
+
+    def __init__(self, ports: Ports, opening: Opening) -> None:
+        """Make a handle that is not open."""
+        self._ports = ports
+        self._opening = opening
+        self._line: Line | None = None
+        self._asked: tuple[Line, Ticket] | None = None
+        self.session: dict[str, Any] = {}
+        self.recovery: dict[str, Any] | None = None
+        self.ledger = Ledger(opening.id or new_session_id(), "", 0, 0, 0)
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.ledger.session_id
+
+    async def open(self) -> None:
+        """Take the write handle and close the turn that its last holder left open, if any.
+
+        Raises:
+            SessionBusyError: Somebody else has it; the facts say who.
+            DshdError: Why the session cannot be opened for writing.
+            DaemonUnavailableError: No daemon in time.
+        """
+        deadline = self._deadline()
+        again = False
+
+        async def attempt(line: Line) -> None:
+            nonlocal again
+            before, again = again, True
+            await self._open_on(line, deadline, again=before)
+
+        self._line = await self._persist(attempt, deadline, patient=False)
+
+    async def record(self, events: list[dict[str, Any]]) -> int:
+        """Append events; return the seq of the first. They are admitted, not yet durable.
+
+        While the latch is closed they are kept (and sent, where there is a connection) without waiting: what has
+        happened belongs into the log even if nothing more may happen. `flush` answers for them.
+
+        Raises:
+            EventInvalidError: A rule of the log forbids them; nothing is recorded.
+            DshdError: Why the daemon did not take them.
+            ClientError: No answer; they are kept and sent again by `flush`.
+        """
+        if not events:
+            return self.ledger.next_seq
+        if self.ledger.failure is not None:
+            return self._keep(events)
+        entry, _ = await self._call(APPEND, events, {}, gated=False)
+        return entry.first
+
+    async def checkpoint(
+        self, method: str, events: list[dict[str, Any]], extra: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Record events, the checkpoint's own included, and wait until it is passed.
+
+        Raises:
+            LatchedError: An earlier checkpoint failed; nothing is sent.
+            DshdError: It failed. The latch is closed from here on.
+            ClientError: No answer in time. Likewise.
+        """
+        _, result = await self._call(method, events, extra or {}, gated=True)
+        return result
+
+    async def flush(self) -> int:
+        """Wait until everything recorded is durable; return how many events are. Opens the latch.
+
+        After a lost connection it reconnects and sends again what the daemon does not have.
+
+        Raises:
+            DshdError: The flush failed, or an event recorded while the latch was closed was refused (told once).
+            ClientError: No daemon or no answer in time. The latch stays closed.
+        """
+        deadline = self._deadline()
+        try:
+            with self._ports.guard():
+                self._absorb(deadline)
+            if self._line is not None and self.ledger.in_doubt():
+                await self._mend(self._line, deadline)
+            with self._ports.guard():
+                self._send_all(self.ledger.unsent(), deadline)
+            await self._call(FLUSH, [], {}, gated=False)
+            with self._ports.guard():
+                refused, self.ledger.refused = self.ledger.refused, None
+                if refused is not None:
+                    raise refused
+                self.ledger.failure = None
+        except (DshdError, ClientError) as failure:
+            self.ledger.latch(failure)
+            raise
+        return self.ledger.durable_seq
+
+    async def close(self) -> None:
+        """Give the handle up; what is recorded is made durable first.
+
+        Raises:
+            DshdError: That failed; the handle is free all the same, and the events stay with the daemon.
+            ClientError: The daemon could not be asked.
+        """
+        deadline = self._deadline()
+        line = self._line
+        if line is None:
+            return
+        if line.lost is not None and not self.ledger.entries:
+            return  # it ended with its connection, and nothing is owed
+        if self.ledger.unsent():
+            await self.flush()
+        await self.ask("session.close", {"id": self.id, "writer": self.ledger.writer}, deadline)
+
+    async def ask(
+        self, method: str, params: Mapping[str, Any], deadline: float | None = None
+    ) -> dict[str, Any]:
+        """Make a call that records nothing, on this handle's connection, reconnecting as needed."""
+        until = self._deadline() if deadline is None else deadline
+        while True:
+            line = self._line
+            if line is None:
+                raise MisuseError(f"session {self.id!r} is not open")
+            try:
+                return await self._ask_on(line, method, params, until)
+            except (ConnectionLostError, ShuttingDownError):
+                await self._mend(line, until)
+                if "writer" in params:
+                    params = {**params, "writer": self.ledger.writer}
+
+    def stamp(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a copy of an event with the time at which it happened, however late it is sent."""
+        return {"time": self._ports.wall_clock(), **event}
+
+    # -- calls that record ------------------------------------------------------------------------------------------
+
+    async def _call(
+        self, method: str, events: list[dict[str, Any]], extra: dict[str, Any], *, gated: bool
+    ) -> tuple[Entry, dict[str, Any]]:
+        deadline = self._deadline()
+        entry: Entry | None = None
+        try:
+            with self._ports.guard():
+                self._absorb(deadline)
+                if gated:
+                    self.ledger.check_latch()
+                entry = self.ledger.add(method, events, extra)
+                self._send(entry, deadline)
+            result = await self._outcome(entry, deadline)
+            if gated:
+                self.ledger.check_latch()  # closed while this call was under way: nothing may run
+        except (ClientError, DshdError) as failure:
+            if isinstance(failure, ClientError) and entry is not None:
+                self.ledger.latch(failure)
+            raise
+        else:
+            return entry, result
+        finally:
+            if entry is not None:
+                entry.abandon()
+
+    async def _outcome(self, entry: Entry, deadline: float) -> dict[str, Any]:
+        """Wait for an entry's answer; reconnect and let it be sent again as often as the deadline allows."""
+        while True:
+            with self._ports.guard():
+                self._absorb(deadline)
+                if entry.error is not None:
+                    raise entry.error
+                if entry.result is not None:
+                    return entry.result
+                line, ticket = self._line, entry.ticket
+            if line is None:
+                raise MisuseError(f"session {self.id!r} is not open")
+            if ticket is None or line.lost is not None:
+                await self._mend(line, deadline)
+            else:
+                await self._ports.wait(line, ticket, deadline - self._ports.now())
+
+    def _keep(self, events: list[dict[str, Any]]) -> int:
+        deadline = self._deadline()
+        with self._ports.guard():
+            self._absorb(deadline)
+            behind = bool(self.ledger.unsent())
+            entry = self.ledger.add(APPEND, events, {})
+            entry.abandon()
+            if not behind:
+                self._send(entry, deadline)
+            return entry.first
+
+    def _absorb(self, deadline: float) -> None:
+        self._send_all(self.ledger.absorb(), deadline)
+
+    def _send_all(self, entries: list[Entry], deadline: float) -> None:
+        for entry in entries:
+            self._send(entry, deadline)
+
+    def _send(self, entry: Entry, deadline: float) -> None:
+        """Send an entry on the living connection, if there is one; else it is sent after the reconnect."""
+        line = self._line
+        if line is None or line.lost is not None:
+            return
+        params = entry.params(self.id, self.ledger.writer)
+        entry.error = None
+        try:
+            entry.ticket = line.start(entry.method, params, deadline - self._ports.now())
+        except ConnectionLostError:
+            return
+        except DshdError:
+            self.ledger.withdraw(entry)  # it never left: not JSON, or too long for a line
+            raise
+
+    # -- connections ------------------------------------------------------------------------------------------------
+
+    async def _mend(self, dead: Line, deadline: float) -> None:
+        """Replace a connection, take the handle back by `continue`, and send again what is not durable."""
+        async with self._ports.turnstile():
+            if self._line is not dead:
+                return  # somebody else was faster
+            dead.close()
+            with self._ports.guard():
+                self.ledger.absorb()
+
+            async def attempt(line: Line) -> None:
+                await self._continue_on(line, deadline)
+
+            await self._persist(attempt, deadline, patient=True)
+
+    async def _persist(
+        self,
+        attempt: Callable[[Line], Coroutine[Any, Any, None]],
+        deadline: float,
+        *,
+        patient: bool,
+    ) -> Line:
+        """Connect and try until it works or the deadline passes; a first connect that fails is final if not patient."""
+        pause = _FIRST_PAUSE
+        while True:
+            line: Line | None = None
+            try:
+                line = await self._ports.connect(self._left(deadline))
+                patient = True
+                await attempt(line)
+            except (DaemonUnavailableError, ShuttingDownError) as error:
+                if line is not None and isinstance(error, ShuttingDownError):
+                    line.close()
+                if not patient or deadline - self._ports.now() <= pause:
+                    raise DaemonUnavailableError(
+                        f"the daemon of session {self.id!r} cannot be reached: {error}"
+                    ) from error
+            else:
+                return line
+            await self._ports.pause(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _continue_on(self, line: Line, deadline: float) -> None:
+        try:
+            opened = await self._take_back(line, deadline)
+        except SessionNotFoundError:
+            if self.ledger.durable_seq > 0 or self.ledger.base > 0:
+                raise
+            opened = await self._ask_on(line, "session.create", self._header(), deadline)
+        session = as_object(opened.get("session")) or {}
+        with self._ports.guard():
+            again = self.ledger.resume(
+                opened["writer"], session["nextSeq"], session.get("durableSeq", 0)
+            )
+            self._line = line
+            self._send_all(again, deadline)
+
+    async def _take_back(self, line: Line, deadline: float) -> dict[str, Any]:
+        """Ask for the handle, or take the answer that a cancelled caller has asked for on the same connection."""
+        asked = self._asked
+        if asked is None or asked[0] is not line:
+            own = {"nextSeq": self.ledger.known_seq, "writer": self.ledger.writer}
+            params = {"id": self.id, "access": "write", "continue": own}
+            asked = line, line.start("session.open", params, self._left(deadline))
+            self._asked = asked
+        await self._ports.wait(line, asked[1], self._left(deadline))
+        self._asked = None
+        result: dict[str, Any] = asked[1].take()
+        return result
+
+    async def _open_on(self, line: Line, deadline: float, *, again: bool) -> None:
+        """Open or create on one connection; after a lost one, what it left behind may be in the way for a moment."""
+        try:
+            opened = await self._open_or_create(line, deadline)
+        except (SessionBusyError, SessionExistsError) as error:
+            if again and _is_ours(error):
+                raise DaemonUnavailableError(str(error)) from error
+            raise
+        session: dict[str, Any] = opened["session"]
+        writer: str = opened["writer"]
+        next_seq: int = session["nextSeq"]
+        durable: int = session.get("durableSeq", 0)
+        recovery = as_object(opened.get("recovery"))
+        if recovery is not None and not recovery.get("committed"):
+            params = {"id": self.id, "writer": writer}
+            recovery = await self._ask_on(line, "session.recover", params, deadline)
+            next_seq = durable = recovery["nextSeq"]
+        self.session, self.recovery = session, recovery
+        self.ledger = Ledger(self.id, writer, next_seq, next_seq, durable)
+
+    async def _open_or_create(self, line: Line, deadline: float) -> dict[str, Any]:
+        opening = self._opening
+        params: dict[str, Any] = {"id": self.id, "access": "write"}
+        if opening.takeover:
+            params["takeover"] = True
+        if opening.id is not None:
+            try:
+                return await self._ask_on(line, "session.open", params, deadline)
+            except SessionNotFoundError:
+                if not opening.create:
+                    raise
+        try:
+            return await self._ask_on(line, "session.create", self._header(), deadline)
+        except SessionExistsError:
+            if opening.id is None:
+                raise
+            return await self._ask_on(line, "session.open", params, deadline)
+
+    def _header(self) -> dict[str, Any]:
+        given = {k: v for k, v in self._opening.header.items() if v is not None}
+        return {"id": self.id, **given}
+
+    async def _ask_on(
+        self, line: Line, method: str, params: Mapping[str, Any], deadline: float
+    ) -> dict[str, Any]:
+        ticket = line.start(method, params, self._left(deadline))
+        await self._ports.wait(line, ticket, self._left(deadline))
+        result: dict[str, Any] = ticket.take()
+        return result
+
+    def _deadline(self) -> float:
+        return self._ports.now() + self._ports.timeout
+
+    def _left(self, deadline: float) -> float:
+        return max(deadline - self._ports.now(), 0.001)
+
+
+def _is_ours(error: DshdError) -> bool:
+    """Whether what is in the way is this process's own connection, whose end the daemon has not seen yet."""
+    holder = as_object(error.facts.get("holder"))
+    return isinstance(error, SessionExistsError) or (
+        holder is not None and holder.get("pid") == os.getpid()
+    )
