@@ -1,0 +1,97 @@
+"""`dshctl messages`: the history that a model would be sent, an interrupted turn closed in memory only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dsh_client.cli.commands.log import text_of
+from dsh_client.cli.hints import command
+from dsh_client.cli.values import as_list, as_object
+from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterator
+
+    from dsh_client.cli.context import Context
+    from dsh_client.cli.output import Output
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare what `messages` takes."""
+    parser.add_argument("id", metavar="ID", help="an id, a unique beginning of one, or @last")
+    parser.add_argument("-n", "--count", metavar="N", type=int, help="the first N messages")
+    parser.add_argument(
+        "--from", metavar="INDEX", type=int, dest="start", default=0, help="begin with this one"
+    )
+    parser.add_argument(
+        "--partial",
+        action="store_true",
+        help="what can be read, also of a log that is damaged or newer",
+    )
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """Print the messages, page by page; with `-o json`, gather the pages into one result."""
+    out = context.out
+    index: int = arguments.start
+    last: dict[str, Any] = {}
+    gathered: list[dict[str, Any]] = []
+    for page in _pages(arguments, context):
+        last = page
+        for message in page["messages"]:
+            if out.is_table:
+                _print(index, message, out)
+            elif out.form == "jsonl":
+                out.json(message)
+            index += 1
+        if out.form == "json":
+            gathered += page["messages"]
+        else:
+            out.flush()
+    if out.form == "json":
+        out.json({**last, "messages": gathered})
+    return _remarks(last, arguments, out)
+
+
+def _pages(arguments: Namespace, context: Context) -> Iterator[dict[str, Any]]:
+    """Yield the results of `session.messages` that cover what was asked for; at least one."""
+    name, offset, left = arguments.id, arguments.start, arguments.count
+    while True:
+        params: dict[str, Any] = {"offset": offset}
+        if left is not None:
+            params["limit"] = left
+        if arguments.partial:
+            params["partial"] = True
+        name, page = context.call_session("session.messages", name, params)
+        yield page
+        offset = page.get("nextOffset")
+        if left is not None:
+            left -= len(page["messages"])
+        if offset is None or not page["messages"] or (left is not None and left <= 0):
+            return
+
+
+def _print(index: int, message: dict[str, Any], out: Output) -> None:
+    """Print one message: who speaks, then what is said."""
+    kind = as_object(message.get("source")).get("kind")
+    role = str(message.get("role"))
+    out.line(f"#{index} {role}" + (f" ({kind})" if kind and kind != role else ""))
+    content = message.get("content")
+    for block in as_list(content) or [content]:
+        out.block(text_of([block]), "    ")
+
+
+def _remarks(last: dict[str, Any], arguments: Namespace, out: Output) -> int:
+    """Say what the messages do not show, and return the exit code."""
+    recovery = as_object(last.get("recovery"))
+    if out.is_table and recovery.get("closers") and not recovery.get("committed"):
+        out.note(
+            f"the last turn was interrupted and is closed here only; try: {command('recover', arguments.id)}"
+        )
+    problem = as_object(last.get("problem"))
+    if not problem:
+        return EXIT_OK
+    out.note(f"dshctl: this is not all: {problem.get('message')} [{problem.get('kind')}]")
+    out.note(f"try: {command('show', arguments.id)}")
+    return EXIT_FAILURE

@@ -1,0 +1,56 @@
+"""`dshctl rpc`: call any method of the daemon with parameters as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from dsh_client.cli.context import UsageError
+from dsh_client.cli.values import as_object
+from dsh_protocol.errors import EXIT_CHECKPOINT_REFUSED, EXIT_OK
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from dsh_client.cli.context import Context
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare what `rpc` takes."""
+    parser.add_argument(
+        "method", metavar="METHOD", help="such as daemon.status; rpc.discover lists them all"
+    )
+    parser.add_argument(
+        "params", metavar="JSON", nargs="?", help="an object; - reads it from standard input"
+    )
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """Print the result. A tool checkpoint that does not say DISPATCH is a refusal."""
+    result = context.call(arguments.method, _params(arguments.params))
+    if context.out.is_table:
+        context.out.pretty(result)
+    else:
+        context.out.json(result)
+    decision = as_object(result).get("decision", "DISPATCH")
+    return EXIT_OK if decision == "DISPATCH" else EXIT_CHECKPOINT_REFUSED
+
+
+def _params(text: str | None) -> dict[str, Any]:
+    """Return the parameters that the command line gives."""
+    if text == "-":
+        text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+    if text is None:
+        return {}
+    try:
+        params = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f'the parameters are not JSON: {error}\ntry: dshctl rpc METHOD \'{{"id": "a1"}}\''
+        ) from None
+    if not isinstance(params, dict):
+        raise UsageError(
+            'the parameters must be a JSON object\ntry: dshctl rpc METHOD \'{"id": "a1"}\''
+        )
+    return as_object(params)

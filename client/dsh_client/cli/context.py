@@ -1,0 +1,125 @@
+"""What every verb gets: the output, the daemon's connection, and how a person names a session.
+
+The rule: a session is named by its whole id, a prefix that only one id has, or `@last`. A whole id always wins, and
+a name is resolved once, so that what follows speaks of one session whatever happens meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dsh_client.cli.text import escape
+from dsh_protocol.errors import EXIT_USAGE, IdInvalidError, SessionNotFoundError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator
+
+    from dsh_client.blocking import Client
+    from dsh_client.cli.output import Output
+
+LAST = "@last"
+_PAGE = 1000
+_CANDIDATES = 20
+
+
+class UsageError(Exception):
+    """The command cannot be meant as it is written. The text says what to write instead."""
+
+    exit_code = EXIT_USAGE
+
+
+class Context:
+    """One command's surroundings.
+
+    Args:
+        out: Where results and notes go.
+        arguments: The parsed options that all verbs share: `socket`, `timeout`.
+    """
+
+    def __init__(self, out: Output, arguments: Namespace) -> None:
+        """Keep the options; nothing is connected yet."""
+        self.out = out
+        self._socket: str | None = arguments.socket
+        self._timeout: float = arguments.timeout
+        self._client: Client | None = None
+
+    def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
+        """Call the daemon; the connection is made by the first call and kept.
+
+        Raises:
+            DshdError: What the daemon answered.
+            ClientError: Why it could not be asked, or gave no answer.
+            PathUnusableError: The environment names a place that cannot be used.
+        """
+        if self._client is None:
+            from dsh_client.blocking import Client  # `--help` needs no client
+
+            self._client = Client(self._socket, name="dshctl", timeout=self._timeout)
+        link = self._client.link(self._timeout)
+        # Not `Client.call`: a raw call may have a parameter named `method`, or one that is null.
+        return link.wait(link.start(method, params or {}, self._timeout), self._timeout)
+
+    def close(self) -> None:
+        """Close the connection, where there is one."""
+        if self._client is not None:
+            self._client.close()
+
+    def call_session(self, method: str, name: str, params: dict[str, Any]) -> tuple[str, Any]:
+        """Call a method that takes a session's `id`, and return the id that `name` stands for with the result.
+
+        Raises:
+            UsageError: Several ids begin with `name`.
+            SessionNotFoundError: None does.
+        """
+        if name == LAST:
+            found = self._last()
+            return found, self.call(method, {"id": found, **params})
+        try:
+            return name, self.call(method, {"id": name, **params})
+        except (SessionNotFoundError, IdInvalidError):
+            found = self._by_prefix(name)
+        return found, self.call(method, {"id": found, **params})
+
+    def sessions(
+        self, filters: dict[str, Any], limit: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the results of `session.list`, page by page, until `limit` sessions were asked for."""
+        cursor: str | None = None
+        left = limit
+        while True:
+            params = dict(filters)
+            params["limit"] = _PAGE if left is None else min(left, _PAGE)
+            if cursor is not None:
+                params["cursor"] = cursor
+            page = self.call("session.list", params)
+            yield page
+            cursor = page.get("nextCursor")
+            if left is not None:
+                left -= len(page["sessions"])
+            if cursor is None or (left is not None and left <= 0):
+                return
+
+    def _last(self) -> str:
+        page = self.call("session.list", {"limit": 1})
+        for session in page["sessions"]:
+            return str(session["id"])
+        raise SessionNotFoundError(f"there is no session yet, so {LAST} names none")
+
+    def _by_prefix(self, prefix: str) -> str:
+        """Return the only id that begins with `prefix`."""
+        found: dict[str, None] = {}
+        for page in self.sessions({}) if prefix else ():
+            ids = (str(session["id"]) for session in page["sessions"])
+            found.update((one, None) for one in ids if one.startswith(prefix))
+        if len(found) == 1:
+            return next(iter(found))
+        if not found:
+            raise SessionNotFoundError(
+                f"no session has the id {escape(prefix)!r}, and none begins with it"
+            )
+        shown = [f"  {escape(one)}" for one in list(found)[:_CANDIDATES]]
+        if len(found) > _CANDIDATES:
+            shown.append(f"  and {len(found) - _CANDIDATES} more")
+        head = f"{len(found)} sessions begin with {escape(prefix)!r}; write more of the id:"
+        raise UsageError("\n".join([head, *shown]))

@@ -1,0 +1,233 @@
+"""The program `dshctl`: its verbs, its parser, and the one place where an error becomes an exit code.
+
+The rule: what is imported at start is argparse, json, socket and os, and this package's own small modules; a verb's
+module is imported when that verb runs. A test looks at `sys.modules`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import os
+import sys
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
+
+from dsh_client.cli.context import Context, UsageError
+from dsh_client.cli.hints import hint
+from dsh_client.cli.output import FORMS, Output, OutputLostError, terminal_of
+from dsh_client.cli.text import escape
+from dsh_client.errors import ClientError
+from dsh_protocol.errors import (
+    EXIT_CANNOT_START,
+    EXIT_CHECKPOINT_REFUSED,
+    EXIT_FAILURE,
+    EXIT_USAGE,
+    DshdError,
+)
+from dsh_protocol.paths import PathUnusableError
+from dsh_protocol.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_OUTPUT = 74
+EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
+_TIMEOUT = 60.0
+_HELP_COLUMNS = 80
+
+
+class Verb(NamedTuple):
+    """A verb; the module `commands/<name>.py` gives it `add_arguments(parser)` and `run(arguments, context)`."""
+
+    name: str
+    summary: str
+    aliases: tuple[str, ...] = ()
+
+
+VERBS = (
+    Verb("list", "list sessions, newest activity first", ("ls",)),
+    Verb("show", "one session: state, owner, open calls, repairs due"),
+    Verb("log", "the events of a session"),
+    Verb("messages", "the history that a model would be sent"),
+    Verb("recover", "show, and with --apply close, an interrupted turn"),
+    Verb("status", "whether the daemon runs, and how it fares"),
+    Verb("rpc", "call a method of the daemon"),
+    Verb("version", "versions of dshctl, daemon, protocol and format"),
+)
+
+_EXAMPLES = """\
+examples:
+  dshctl list                       newest activity first
+  dshctl show @last                 the session used last
+  dshctl log 0198 -n 20             its last 20 events; a unique beginning of the id will do
+  dshctl recover 0198 --apply       close the turn that a crash left open
+  dshctl -o json list               the daemon's answer, for programs
+
+exit codes:
+  0 ok · 1 failure or damage found · 2 usage, or an ambiguous id · 3 daemon not running · 4 no such session
+  5 conflict (busy, writer lost, seq) · 6 a checkpoint was refused · 74 output lost · 78 cannot start
+"""
+
+
+class _HelpText(argparse.RawDescriptionHelpFormatter):
+    """The layout of `--help`. Without a width argparse would import shutil, for each argument it declares."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        """Take the width of the terminal, or 80."""
+        columns = terminal_of(sys.stdout, os.environ).columns or _HELP_COLUMNS
+        super().__init__(prog, **{"width": max(columns - 2, 20), **options})
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose messages are safe on a terminal, and that loads its verb only when that is used."""
+
+    verb: Verb | None = None
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # typeshed has overloads; they all come to this
+        """Parse; a verb's own arguments are added now."""
+        if self.verb is not None:
+            module = importlib.import_module(f"dsh_client.cli.commands.{self.verb.name}")
+            module.add_arguments(self)
+            self.set_defaults(run=module.run)
+            self.verb = None
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """End with the usage and exit code 2."""
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: {escape(message)}\ntry: {self.prog} --help\n")
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError
+    return value
+
+
+def _add_shared(parser: Parser, *, default: bool) -> None:
+    """Add the options that stand before or after the verb. Only the first parser gives them defaults."""
+    absent: Any = argparse.SUPPRESS
+    parser.add_argument(
+        "--socket", metavar="PATH", default=None if default else absent, help="the daemon's socket"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=FORMS,
+        default="table" if default else absent,
+        help="table for people (default); json: the daemon's result, one document; jsonl: one item a line",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        default=_TIMEOUT if default else absent,
+        help=f"how long to wait for the daemon (default {_TIMEOUT:g})",
+    )
+
+
+def build_parser() -> Parser:
+    """Return the parser of all verbs."""
+    parser = Parser(
+        prog="dshctl",
+        description="Look at and mend the sessions that dshd keeps.",
+        epilog=_EXAMPLES,
+        formatter_class=_HelpText,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"dshctl {VERSION}")
+    _add_shared(parser, default=True)
+    verbs = parser.add_subparsers(
+        title="verbs", metavar="VERB", dest="verb", required=True, prog=parser.prog
+    )
+    for verb in VERBS:
+        child = verbs.add_parser(
+            verb.name,
+            aliases=verb.aliases,
+            help=verb.summary,
+            description=verb.summary.capitalize() + ".",
+            formatter_class=_HelpText,
+            allow_abbrev=False,
+        )
+        child.verb = verb
+        _add_shared(child, default=False)
+    return parser
+
+
+def _exit_code(error: DshdError | ClientError, arguments: argparse.Namespace) -> int:
+    """Return the exit code of an error; a checkpoint that fails for a reason without its own code is 'refused'."""
+    code = error.exit_code
+    if code == EXIT_FAILURE and str(getattr(arguments, "method", "")).startswith("checkpoint."):
+        return EXIT_CHECKPOINT_REFUSED
+    return code
+
+
+def _tell(out: Output, error: DshdError | ClientError, arguments: argparse.Namespace) -> None:
+    """Print what went wrong and what to try next; of a raw call also the facts."""
+    kind = getattr(error, "kind", None)
+    out.note(f"dshctl: {error.message}" + (f" [{kind}]" if kind else ""))
+    facts = getattr(error, "facts", None)
+    if facts and hasattr(arguments, "method"):
+        out.note("facts: " + json.dumps(facts))
+    out.note(f"try: {hint(error, getattr(arguments, 'id', None))}")
+
+
+def run(arguments: argparse.Namespace, out: Output) -> int:
+    """Run the parsed verb and return the exit code. Every error ends here, but those of the output itself."""
+    context = Context(out, arguments)
+    try:
+        code: int = arguments.run(arguments, context)
+    except (DshdError, ClientError) as error:
+        _tell(out, error, arguments)
+        code = _exit_code(error, arguments)
+    except PathUnusableError as error:
+        out.note(f"dshctl: {error}")
+        code = EXIT_CANNOT_START
+    except UsageError as error:
+        first, *more = str(error).split("\n")
+        out.note(f"dshctl: {first}")
+        for line in more:
+            out.note(line)
+        code = EXIT_USAGE
+    finally:
+        context.close()
+    out.flush()
+    return code
+
+
+def _bytes_of(stream: object) -> BinaryIO:
+    """Return the bytes beneath a text stream; of a stream that was closed before the start, the void."""
+    beneath: BinaryIO | None = getattr(stream, "buffer", None)
+    if beneath is not None:
+        return beneath
+    return open(os.devnull, "wb")  # noqa: PTH123  # lives as long as the process
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `dshctl` and return its exit code."""
+    arguments = build_parser().parse_args(argv)
+    out = Output(
+        _bytes_of(sys.stdout),
+        _bytes_of(sys.stderr),
+        arguments.output,
+        terminal_of(sys.stdout, os.environ),
+    )
+    try:
+        return run(arguments, out)
+    except OutputLostError as error:
+        # The interpreter flushes standard output once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if error.broken:
+            return EXIT_PIPE
+        out.note(f"dshctl: {error}")
+        return EXIT_OUTPUT
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
