@@ -1,74 +1,46 @@
 """What a session consists of: its immutable header and its events, and what makes one invalid.
 
-The rules here need one event and nothing else; what depends on the log so far is the fold's. A defect is a value, the
-name of the rule that is broken, so that the same check serves an append (`EVENT_INVALID`) and a stored log (`LOG_CORRUPT`).
+The rules that need one event and nothing else are in `defects`, and are used from here; what depends on the log so far
+is the fold's. A header or an event that is looked at is decoded JSON, as the gate gives it.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import msgspec
 
-Event: TypeAlias = dict[str, Any]
-"""One event as decoded JSON, its keys in stored order."""
-
-SURFACE_TYPES = frozenset({"user/message", "assistant/message", "tool/result"})
-"""The types from which the model's history is derived; every other type is only logged."""
-
-KNOWN_TYPES = frozenset(
-    {
-        "agent-preset/selected",
-        "agent/inbox/spliced",
-        "approval/asked",
-        "approval/decided",
-        "approval/policy",
-        "assistant/chunk",
-        "assistant/message",
-        "command/done",
-        "command/run",
-        "compaction/end",
-        "compaction/prune",
-        "compaction/start",
-        "compaction/summary",
-        "feedback/record",
-        "goal/change",
-        "hook/invoked",
-        "hook/result",
-        "llm/retry",
-        "llm/retry-started",
-        "permission/preset",
-        "plan/mode",
-        "request/context",
-        "request/header",
-        "sandbox/mode",
-        "schedule/change",
-        "session/end-seed",
-        "session/title",
-        "session/title-llm-request",
-        "step/end",
-        "step/start",
-        "subagent/descriptor",
-        "team/member",
-        "team/message/delivered",
-        "team/message/queued",
-        "team/task",
-        "todo/write",
-        "tool-workflow/agent-end",
-        "tool-workflow/agent-start",
-        "tool-workflow/run-end",
-        "tool-workflow/run-start",
-        "tool/call",
-        "tool/code-dispatch",
-        "tool/code-dispatch-start",
-        "tool/result",
-        "turn/end",
-        "turn/start",
-        "user/message",
-        "web/deepseek-search-llm-request",
-    }
+from dsh_protocol.defects import (
+    defect_text,
+    envelope_defect,
+    is_count,
+    message_defect,
+    retired_shape,
+    surface_metadata_defect,
 )
-"""The vocabulary of format version 0. Any other type is taken only with `ignorable: true`."""
+from dsh_protocol.errors import FormatUnsupportedError
+from dsh_protocol.version import FORMAT_VERSION
+from dsh_protocol.vocabulary import KNOWN_TYPES, SURFACE_TYPES, Event
+
+__all__ = [
+    "KNOWN_TYPES",
+    "SURFACE_TYPES",
+    "Event",
+    "EventIn",
+    "Header",
+    "HeaderDefectError",
+    "check_header",
+    "defect_text",
+    "envelope_defect",
+    "header_to_wire",
+    "is_count",
+    "message_defect",
+    "retired_shape",
+    "surface_metadata_defect",
+]
+
+_OPTIONAL_TEXTS = {"cwd": "header-cwd", "parentSession": "header-parent-session"}
+_RETIRED_FIELDS = ("sandboxMode", "approvalPolicy")
 
 
 class Header(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -135,3 +107,66 @@ class EventIn(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, k
     surface_op: str | dict[str, Any] | None = None
     source_event_seqs: list[int] | None = None
     ignorable: Literal[True] | None = None
+
+
+class HeaderDefectError(ValueError):
+    """A first line that is no header; `rule` names what is wrong, the text says it."""
+
+    def __init__(self, rule: str) -> None:
+        """Name the rule that is broken."""
+        super().__init__(defect_text(rule))
+        self.rule = rule
+
+
+def check_header(stored: Any) -> Header:
+    """Return the header that the first line of a log holds. Keys that no header has are dropped.
+
+    Raises:
+        FormatUnsupportedError: Another format version, whatever else the line holds. Fact: `version`.
+        HeaderDefectError: It is no header of this version.
+    """
+    version = stored.get("version") if isinstance(stored, dict) else None
+    is_number = isinstance(version, int | float) and not isinstance(version, bool)
+    if is_number and version != FORMAT_VERSION:
+        raise FormatUnsupportedError(_version_text(version), version=version)
+    if not is_number or not _has_shape(stored):
+        raise HeaderDefectError("not-a-session-header")
+    if any(key in stored for key in _RETIRED_FIELDS):
+        raise HeaderDefectError("header-retired-fields")
+    for key, rule in _OPTIONAL_TEXTS.items():
+        if key in stored and not isinstance(stored[key], str):
+            raise HeaderDefectError(rule)
+    if not stored.get("cwd", "/").startswith("/"):
+        raise HeaderDefectError("header-cwd")
+    if "seedLength" in stored and not is_count(stored["seedLength"]):
+        raise HeaderDefectError("header-seed-length")
+    return Header(
+        id=stored["id"],
+        created_at=int(stored["createdAt"]),
+        cwd=stored.get("cwd"),
+        parent_session=stored.get("parentSession"),
+        seed_length=int(stored["seedLength"]) if "seedLength" in stored else None,
+        origin=stored.get("origin"),
+        delegation_depth=int(stored["delegationDepth"]),
+        agent_preset=stored.get("agentPreset"),
+    )
+
+
+def _has_shape(stored: dict[str, Any]) -> bool:
+    return (
+        stored.get("type") == "session"
+        and isinstance(stored.get("id"), str)
+        and is_count(stored.get("createdAt"))
+        and is_count(stored.get("delegationDepth"))
+        and stored.get("origin", "subagent") == "subagent"
+        and isinstance(stored.get("agentPreset", ""), str)
+    )
+
+
+def _version_text(version: float) -> str:
+    if version > FORMAT_VERSION:
+        return (
+            f"the log has format version {version} and this program reads {FORMAT_VERSION}: "
+            "it was written by a newer program; upgrade to open it"
+        )
+    return f"the log has format version {version}, which no program reads; this one reads {FORMAT_VERSION}"
