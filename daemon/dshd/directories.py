@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dshd.settings import CannotStartError
@@ -19,9 +20,10 @@ _OTHERS_WRITE = 0o022
 
 
 def make_private_dir(path: Path, what: str) -> None:
-    """Make a folder and its missing parents, mode 0700 whatever the umask; check it where it exists.
+    """Make a folder and its missing parents, durably and with mode 0700 whatever the umask; check what exists.
 
-    An existing one must be a folder of this user that nobody else may write to. It may be a link to one.
+    An existing one must be a folder of this user that nobody else may write to. It may be a link to one. Parents of
+    this user are synced also where they existed: an earlier start may have been cut off between making and syncing.
 
     Raises:
         CannotStartError: It cannot be made, or is not that; `what` names it in the text.
@@ -30,6 +32,10 @@ def make_private_dir(path: Path, what: str) -> None:
         for folder in reversed([path, *path.parents]):
             if not os.path.lexists(folder):
                 _make_dir(folder)
+                _sync_dir(folder.parent)
+            elif folder.parent.stat().st_uid == os.geteuid():
+                with suppress(OSError):  # made by somebody else, for all we know
+                    _sync_dir(folder.parent)
         found = path.stat()
     except OSError as exc:
         raise CannotStartError(f"{what} {str(path)!r} cannot be used: {exc.strerror}") from exc
@@ -69,6 +75,14 @@ def _make_dir(folder: Path) -> None:
         return  # somebody was faster; the check that follows judges what is there
     if stat.S_IMODE(folder.stat().st_mode) != 0o700:  # noqa: PLR2004  # the umask took bits away
         folder.chmod(0o700)
+
+
+def _sync_dir(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _check(path: Path, what: str, found: os.stat_result, *, forbidden: int) -> None:
