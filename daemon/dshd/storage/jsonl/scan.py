@@ -111,11 +111,14 @@ class Walk:
         offset: The end of what is good, so far; of the whole log when `batches` is exhausted.
         seq: The number of events up to there.
         torn: The tail behind it, known when `batches` is exhausted.
+        frames: How many were read; `unchecked_frames` of them carry no checksum.
     """
 
     def __init__(self, source: Source, index: SeqIndex, start: Position, limit: int) -> None:
         self.offset, self.seq = start
         self.torn: Torn | None = None
+        self.frames = 0
+        self.unchecked_frames = 0
         self._source = source
         self._index = index
         self._limit = limit
@@ -139,6 +142,8 @@ class Walk:
                 return
             if frame is None:
                 break
+            self.frames += 1
+            self.unchecked_frames += not frame.checksummed
             if not pending:
                 self._index.add(frame.offset, self.seq)
             *lines, pending = (pending + text).split(b"\n")
