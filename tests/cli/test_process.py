@@ -106,7 +106,7 @@ def test_a_poor_locale_costs_no_traceback(
     daemon: ScriptedDaemon, locale: str, encoding: str | None
 ) -> None:
     fill(daemon, 1)
-    env = {"LC_ALL": locale, "PATH": os.environ["PATH"]}
+    env = {**os.environ, "LC_ALL": locale}
     if encoding is not None:
         env["PYTHONIOENCODING"] = encoding
     table = run(daemon, "list", env=env)

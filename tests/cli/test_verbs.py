@@ -180,6 +180,7 @@ def test_a_unique_beginning_of_an_id_is_enough(daemon: ScriptedDaemon, dshctl: D
     assert "'zz'" in none.err
     assert none.err.endswith("try: dshctl list\n")
     assert dshctl("show", "").code == 4
+    assert dshctl("show", "\udcff").code == 4
 
 
 def test_a_whole_id_wins_over_a_beginning(daemon: ScriptedDaemon, dshctl: Dshctl) -> None:

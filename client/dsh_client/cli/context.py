@@ -6,9 +6,11 @@ a name is resolved once, so that what follows speaks of one session whatever hap
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dsh_client.cli.text import escape
+from dsh_client.cli.values import has_utf8
 from dsh_protocol.errors import EXIT_USAGE, IdInvalidError, SessionNotFoundError
 
 if TYPE_CHECKING:
@@ -75,10 +77,10 @@ class Context:
         if name == LAST:
             found = self._last()
             return found, self.call(method, {"id": found, **params})
-        try:
-            return name, self.call(method, {"id": name, **params})
-        except (SessionNotFoundError, IdInvalidError):
-            found = self._by_prefix(name)
+        if has_utf8(name):
+            with suppress(SessionNotFoundError, IdInvalidError):
+                return name, self.call(method, {"id": name, **params})
+        found = self._by_prefix(name)
         return found, self.call(method, {"id": found, **params})
 
     def sessions(

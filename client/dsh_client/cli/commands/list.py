@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from dsh_client.cli.output import Column
-from dsh_client.cli.values import as_object
+from dsh_client.cli.values import as_object, count
 from dsh_protocol.errors import EXIT_OK
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-n",
         "--limit",
         metavar="N",
-        type=int,
+        type=count,
         default=_LIMIT,
         help="at most N sessions (default 100); 0: all",
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_client.cli import times
 from dsh_client.cli.hints import command
 from dsh_client.cli.text import clip, escape, pad, width
-from dsh_client.cli.values import as_list, as_object
+from dsh_client.cli.values import as_list, as_object, count
 from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK
 
 if TYPE_CHECKING:
@@ -29,10 +29,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-n",
         "--count",
         metavar="N",
-        type=int,
+        type=count,
         help="the last N events; with --from, the first N from there",
     )
-    parser.add_argument("--from", metavar="SEQ", type=int, dest="start", help="begin with this seq")
+    parser.add_argument(
+        "--from", metavar="SEQ", type=count, dest="start", help="begin with this seq"
+    )
 
 
 def run(arguments: Namespace, context: Context) -> int:

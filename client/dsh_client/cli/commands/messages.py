@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsh_client.cli.commands.log import text_of
 from dsh_client.cli.hints import command
-from dsh_client.cli.values import as_list, as_object
+from dsh_client.cli.values import as_list, as_object, count
 from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare what `messages` takes."""
     parser.add_argument("id", metavar="ID", help="an id, a unique beginning of one, or @last")
-    parser.add_argument("-n", "--count", metavar="N", type=int, help="the first N messages")
+    parser.add_argument("-n", "--count", metavar="N", type=count, help="the first N messages")
     parser.add_argument(
-        "--from", metavar="INDEX", type=int, dest="start", default=0, help="begin with this one"
+        "--from", metavar="INDEX", type=count, dest="start", default=0, help="begin with this one"
     )
     parser.add_argument(
         "--partial",
