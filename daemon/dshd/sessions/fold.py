@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 CLOSER_ID = "interrupted-tool-result-"
 MAX_SAFE = 2**53 - 1
+_PLAIN_KEYS = 4  # type, seq, time, data
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ class Fold:
             text = f"seq {event['seq']!r} where {self.next_seq} is the next"
             raise SurfaceDefectError("seq-not-contiguous", text)
         kind: str = event["type"]
-        if "surfaceOp" in event or "sourceEventSeqs" in event or kind in SURFACE_TYPES:
+        if len(event) > _PLAIN_KEYS or kind in SURFACE_TYPES:
             self.surface.apply(event)
         effect = self._EFFECTS.get(kind)
         if effect is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_protocol import events as protocol_events
 from dsh_protocol.errors import DshdError, EventInvalidError, SeqConflictError
 from dshd.sessions import profile
-from dshd.sessions.fold import MAX_SAFE
+from dshd.sessions.fold import MAX_SAFE, is_count
 from dshd.sessions.profile import json_equal
 from dshd.sessions.surface import SurfaceDefectError
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dsh_protocol.events import Event
     from dshd.sessions.fold import Fold
 
-_KEYS = frozenset({"type", "seq", "time", "data", "sourceEventSeqs", "surfaceOp", "ignorable"})
-_PLAIN_KEYS = 2
+_PLAIN_KEYS = frozenset({"type", "seq", "time", "data"})
+_KEYS = _PLAIN_KEYS | {"sourceEventSeqs", "surfaceOp", "ignorable"}
 _SHOWN_CHARS = 64
 _ABSENT = object()
 
@@ -36,18 +36,22 @@ def complete(event_in: Any, seq: int, now_ms: int) -> Event:
         EventInvalidError: The envelope is malformed; fact `rule`.
         SeqConflictError: It carries another seq than `seq`.
     """
-    if not isinstance(event_in, dict) or not event_in.keys() <= _KEYS or "data" not in event_in:
+    plain = type(event_in) is dict and event_in.keys() <= _PLAIN_KEYS
+    if not plain and not (type(event_in) is dict and event_in.keys() <= _KEYS):
         profile.refuse("invalid-envelope", _envelope_detail(event_in))
     kind = event_in.get("type")
-    if not isinstance(kind, str) or not kind:
+    if type(kind) is not str or not kind:
         profile.refuse("invalid-envelope", "type must be a non-empty string")
     if "seq" in event_in:
         _check_seq(event_in["seq"], seq)
     time = event_in.get("time", now_ms)
-    if type(time) is not int or not -MAX_SAFE <= time <= MAX_SAFE:
+    if type(time) is not int or not 0 <= time <= MAX_SAFE:
         time = _integral_time(time)
-    event: Event = {"type": kind, "seq": seq, "time": time, "data": event_in["data"]}
-    if len(event_in) > _PLAIN_KEYS or kind in protocol_events.SURFACE_TYPES:
+    data = event_in.get("data", _ABSENT)
+    if data is _ABSENT:
+        profile.refuse("invalid-envelope", "data is missing")
+    event: Event = {"type": kind, "seq": seq, "time": time, "data": data}
+    if not plain or kind in protocol_events.SURFACE_TYPES:
         _copy_marks(event_in, event)
     return event
 
@@ -70,8 +74,6 @@ def admit(fold: Fold, events_in: Sequence[Any], now_ms: int, base_index: int = 0
     try:
         for event_in in events_in:
             event = complete(event_in, fold.next_seq, now_ms)
-            if "surfaceOp" in event or "sourceEventSeqs" in event:
-                _check_surface(event)
             profile.check(fold, event)
             fold.apply(event)
             admitted.append(event)
@@ -173,12 +175,6 @@ def nested_call_event(
     return {"type": "tool/code-dispatch-start", "data": data}
 
 
-def _check_surface(event: Event) -> None:
-    rule = protocol_events.surface_metadata_defect(event)
-    if rule is not None:
-        profile.refuse(rule)
-
-
 def _placed(error: Exception, event_in: Any, index: int) -> DshdError:
     """Return the error with the event's place in the call told."""
     kind = event_in.get("type") if isinstance(event_in, dict) else None
@@ -208,8 +204,6 @@ def _copy_marks(event_in: dict[str, Any], event: Event) -> None:
 def _envelope_detail(event_in: Any) -> str:
     if not isinstance(event_in, dict):
         return "an event is an object"
-    if event_in.keys() <= _KEYS:
-        return "data is missing"
     extra = min(event_in.keys() - _KEYS)
     return f"key {extra[:_SHOWN_CHARS]!r} does not belong to an event"
 
@@ -223,6 +217,7 @@ def _check_seq(given: Any, seq: int) -> None:
 
 
 def _integral_time(time: Any) -> int:
-    if type(time) is not float or not time.is_integer() or not -MAX_SAFE <= time <= MAX_SAFE:
-        profile.refuse("invalid-envelope", "time must be a safe integer of milliseconds")
+    # a stored time may lie before 1970; one that is sent does not, on any clock that is set
+    if not is_count(time):
+        profile.refuse("invalid-envelope", "time must be an integer of milliseconds since 1970")
     return int(time)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from dsh_protocol.events import Event
 
 
+# what a list of sources says is asked only where the range stands: a missing range is the graver defect
+_ABOUT_MEMBERS = frozenset({"sources-empty", "sources-duplicate", "sources-not-earlier"})
+
 Mark: TypeAlias = "tuple[list[int], int, dict[int, bytes], int]"
 
 
@@ -94,15 +97,17 @@ class Surface:
         Raises:
             SurfaceDefectError: Its metadata is malformed, or its range does not fit. Nothing changed.
         """
+        op = event.get("surfaceOp")
         rule = protocol_events.surface_metadata_defect(event)
         if rule is not None:
+            if rule in _ABOUT_MEMBERS and isinstance(op, dict):
+                self._range(op)
             raise SurfaceDefectError(rule, protocol_events.defect_text(rule))
-        op = event.get("surfaceOp")
         if op is None:
             return
         seq: int = event["seq"]
         if op != "append":
-            self._replace(event, op["start"], op["end"])
+            self._replace(event, op)
         else:
             self.nodes.append(seq)
         if event["type"] == "tool/result":
@@ -115,17 +120,21 @@ class Surface:
         except ValueError:
             return None
 
-    def _replace(self, event: Event, start: int, end: int) -> None:
+    def _range(self, op: dict[str, Any]) -> tuple[int, int]:
+        start, end = op["start"], op["end"]
         first, last = self.position(start), self.position(end)
         if first is None:
-            raise SurfaceDefectError(
-                "replace-start-missing", f"start {start} is not on the surface"
-            )
+            text = f"start {start} is not on the surface"
+            raise SurfaceDefectError("replace-start-missing", text)
         if last is None:
             raise SurfaceDefectError("replace-end-missing", f"end {end} is not on the surface")
         if first > last:
             text = f"start {start} stands after end {end} on the surface"
             raise SurfaceDefectError("replace-start-after-end", text)
+        return first, last
+
+    def _replace(self, event: Event, op: dict[str, Any]) -> None:
+        first, last = self._range(op)
         shadowed = self.nodes[first : last + 1]
         missing = set(shadowed).difference(event.get("sourceEventSeqs", ()))
         if missing:

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from dsh_protocol.events import Header
+from dsh_protocol.ids import idempotency_key
+from dshd.sessions.closers import (
+    NOT_STARTED_TEXT,
+    OUTCOME_UNKNOWN_TEXT,
+    closers,
+    committed_repairs,
+    repairs,
+)
+from dshd.sessions.fold import Fold
+from support.events import (
+    END_SEED,
+    assistant,
+    step_end,
+    step_start,
+    stored,
+    title,
+    tool_call,
+    tool_result,
+    turn_end,
+    turn_start,
+    user,
+)
+from support.folds import folded
+from support.vectors import vectors
+
+HEADER = Header(id="s", created_at=1_700_000_000_000)
+OPEN = (turn_start(), step_start(), user())
+
+
+def without_text(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for event in events:
+        if event["type"] == "tool/result":
+            event["data"]["message"]["content"][0]["content"][0]["text"] = "<TEXT>"
+    return events
+
+
+def test_closers_of_every_recorded_crash_are_the_recorded_ones_key_for_key() -> None:
+    judged = 0
+    for path in sorted((vectors() / "crash").glob("*.json")):
+        table = json.loads(path.read_bytes())
+        for case in table["cases"]:
+            events = case["events"] if "events" in case else table["events"][: case["cut"]]
+            closing = without_text(closers(folded(events)))
+            assert json.dumps(closing) == json.dumps(case["closers"]), case["name"]
+            judged += 1
+    assert judged > 700
+
+
+def test_a_closed_log_needs_no_closers() -> None:
+    assert closers(Fold()) == []
+    assert closers(folded(stored([*OPEN, step_end(), turn_end(), title()]))) == []
+
+
+def test_closers_leave_the_fold_as_it_was_and_close_it_when_applied() -> None:
+    fold = folded(stored([*OPEN, assistant("a", "b"), tool_call("b")]))
+    closing = closers(fold)
+    assert closing == closers(fold)
+    for event in closing:
+        fold.apply(event)
+    assert (fold.open_turn, fold.open_step, fold.pending) == (None, None, {})
+    assert closers(fold) == []
+
+
+def test_the_texts_say_what_may_be_run_again() -> None:
+    fold = folded(stored([*OPEN, assistant("a", "b"), tool_call("b")]))
+    not_started, unknown, *_ = closers(fold)
+    texts = [
+        event["data"]["message"]["content"][0]["content"][0]["text"]
+        for event in (not_started, unknown)
+    ]
+    assert texts == [NOT_STARTED_TEXT, OUTCOME_UNKNOWN_TEXT]
+    assert "again if" in texts[0]
+    for word in ("read-only", "idempotent", "ask the user"):
+        assert word in texts[1]
+        assert word not in texts[0]
+
+
+def test_repairs_tell_each_unanswered_call_in_transcript_order() -> None:
+    events = [*OPEN, assistant("a", "b", "c"), tool_call("c"), tool_call("b"), tool_result("b")]
+    found = repairs(folded(stored(events)), HEADER)
+    assert [list(repair) for repair in found] == [
+        [
+            "callId",
+            "name",
+            "arguments",
+            "turn",
+            "step",
+            "code",
+            "callSeq",
+            "idempotencyKey",
+            "message",
+        ]
+    ] * 2
+    assert found[0] == {
+        "callId": "a",
+        "name": "t",
+        "arguments": '{"for":"a"}',
+        "turn": 1,
+        "step": 1,
+        "code": "TOOL_NOT_STARTED",
+        "callSeq": None,
+        "idempotencyKey": None,
+        "message": NOT_STARTED_TEXT,
+    }
+    assert found[1]["code"] == "TOOL_OUTCOME_UNKNOWN"
+    assert found[1]["callSeq"] == 4
+    assert found[1]["idempotencyKey"] == idempotency_key("s", HEADER.created_at, 4, "c")
+
+
+@pytest.mark.parametrize("states", list(itertools.product("NSA", repeat=3)))
+def test_three_parallel_calls_get_the_right_verdict_in_each_state(states: tuple[str, ...]) -> None:
+    events = [*OPEN, assistant("a", "b", "c")]
+    events += [tool_call(call) for call, state in zip("abc", states, strict=True) if state != "N"]
+    events += [tool_result(call) for call, state in zip("abc", states, strict=True) if state == "A"]
+    verdicts = {"N": "TOOL_NOT_STARTED", "S": "TOOL_OUTCOME_UNKNOWN"}
+    expected = [
+        (call, verdicts[state]) for call, state in zip("abc", states, strict=True) if state != "A"
+    ]
+    fold = folded(stored(events))
+    assert [(repair["callId"], repair["code"]) for repair in repairs(fold, HEADER)] == expected
+    codes = [event["data"]["error"]["code"] for event in closers(fold)[:-2]]
+    assert codes == [code for _, code in expected]
+
+
+def test_a_call_that_began_is_never_called_safe_whatever_an_odd_log_says_after() -> None:
+    asked_again = stored([*OPEN, assistant("a"), tool_call("a"), assistant("a")])
+    begun_first = stored([*OPEN, tool_call("a"), assistant("a")])
+    for events, call_seq in ((asked_again, 4), (begun_first, 3)):
+        (repair,) = repairs(folded(events), HEADER)
+        assert (repair["code"], repair["callSeq"]) == ("TOOL_OUTCOME_UNKNOWN", call_seq)
+
+
+def test_an_id_of_an_answered_call_may_be_asked_anew_and_is_not_started() -> None:
+    first = [assistant("a"), tool_call("a"), tool_result("a"), step_end()]
+    second = [step_start(2), assistant("a", step=2)]
+    (repair,) = repairs(folded(stored([*OPEN, *first, *second])), HEADER)
+    assert (repair["code"], repair["step"], repair["callSeq"]) == ("TOOL_NOT_STARTED", 2, None)
+
+
+def test_committed_repairs_are_those_of_the_preview_until_a_turn_starts() -> None:
+    events = stored([*OPEN, assistant("a", "b", "c"), tool_call("b"), tool_call("c")])
+    events += stored([tool_result("c")], first_seq=len(events), time=5000)
+    fold = folded(events)
+    preview, closing = repairs(fold, HEADER), closers(fold)
+    for event in [*closing, *stored([END_SEED, title()], first_seq=len(events) + len(closing))]:
+        fold.apply(event)
+        if event["type"] == "turn/end":
+            assert fold.committed is not None
+    assert fold.committed is not None
+    assert fold.committed.closers == closing
+    assert committed_repairs(fold, HEADER) == preview
+    assert [repair["callId"] for repair in preview] == ["a", "b"]
+    fold.apply(stored([turn_start(2)], first_seq=fold.next_seq)[0])
+    assert fold.committed is None
+    assert committed_repairs(fold, HEADER) == []
+
+
+def test_a_step_that_ended_before_the_crash_is_not_counted_among_the_closers() -> None:
+    fold = folded(stored([*OPEN, assistant(), step_end()]))
+    for event in closers(fold):
+        fold.apply(event)
+    assert fold.committed is not None
+    assert [event["type"] for event in fold.committed.closers] == ["turn/end"]
+
+
+def test_a_turn_that_ends_by_itself_commits_nothing() -> None:
+    fold = folded(stored([*OPEN, step_end(), turn_end(kind="aborted")]))
+    assert fold.committed is None
