@@ -1,7 +1,8 @@
 """Events to rows and back: one compact JSON value a line, runs of chunk deltas packed into one row.
 
-The rule that holds here: packing loses nothing. A row expands to exactly the events it was made of, token boundaries,
-times and key order included, and a row that does not have the one permitted shape is a defect, never a guess.
+The rule that holds here: packing loses nothing. A row expands to the events it was made of, token boundaries and times
+included (a delta's keys come back in the usual order, as all programs of the format have it), and a row that does not
+have the one permitted shape is a defect, never a guess.
 Packing knows one batch and no other, so a run cut by a batch's end packs separately on either side.
 """
 

@@ -23,7 +23,6 @@ from dsh_protocol.errors import (
 from dshd.storage.files import APPEND, RealDisk
 from dshd.storage.jsonl.faults import corrupt, read_error, write_error
 from dshd.storage.jsonl.frames import FrameEncoder
-from dshd.storage.jsonl.handle import ReadHandle, Site, WriteHandle
 from dshd.storage.jsonl.holder import read_holder
 from dshd.storage.jsonl.index import SeqIndex
 from dshd.storage.jsonl.layout import (
@@ -40,10 +39,13 @@ from dshd.storage.jsonl.layout import (
 )
 from dshd.storage.jsonl.lock import lock_session
 from dshd.storage.jsonl.log import LogFile, OpenFile
+from dshd.storage.jsonl.read_handle import ReadHandle
 from dshd.storage.jsonl.repair import cut, set_aside, settle, sweep
 from dshd.storage.jsonl.root import Root
 from dshd.storage.jsonl.scan import Walk, read_header
-from dshd.storage.jsonl.vocabulary import stored_problem
+from dshd.storage.jsonl.site import Site
+from dshd.storage.jsonl.vocabulary import find_problem
+from dshd.storage.jsonl.write_handle import WriteHandle
 from dshd.storage.store import Problem, StoredSession
 
 if TYPE_CHECKING:
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
 
     from dsh_protocol.events import Header
     from dshd.storage.files import Disk
-    from dshd.storage.jsonl.scan import Source
     from dshd.storage.store import Access, HolderRecord, SessionHandle
 
 _LEFTOVER_AGE = 24 * 3600.0
@@ -194,7 +195,9 @@ class JsonlStore:
         index = SeqIndex()
         index.add(first, 0)
         walk = Walk(source, index, index.last(), size)
-        _require_known(walk, source)
+        problem = find_problem(walk.batches(), index, site.path)
+        if problem is not None:
+            raise problem
         if walk.torn is not None:
             set_aside(directory, source, walk.torn)
             cut(source, walk.torn)
@@ -367,13 +370,3 @@ def _refuse_newer(site: Site, names: list[str]) -> None:
             "use a newer version",
             path=site.path,
         )
-
-
-def _require_known(walk: Walk, source: Source) -> None:
-    """Read all of a log; refuse it for what an event is only when there is no corruption in it."""
-    problem = None
-    for batch in walk.batches():
-        for event in batch:
-            problem = problem or stored_problem(event, source.path)
-    if problem is not None:
-        raise problem

@@ -18,7 +18,7 @@ from dshd.storage.jsonl.index import SeqIndex
 from dshd.storage.jsonl.layout import LOG_NAMES, RAW_LOG, ZSTD_LOG, check_id
 from dshd.storage.jsonl.root import Root
 from dshd.storage.jsonl.scan import Source, Walk, read_header
-from dshd.storage.jsonl.vocabulary import stored_problem
+from dshd.storage.jsonl.vocabulary import find_problem
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -132,11 +132,8 @@ def _scan(report: Report, source: Source) -> None:
     index = SeqIndex()
     index.add(first, 0)
     walk = Walk(source, index, index.last(), report.size_bytes)
-    problem = None
     try:
-        for batch in walk.batches():
-            for event in batch:
-                problem = problem or stored_problem(event, source.path)
+        problem = find_problem(walk.batches(), index, source.path)
     finally:
         report.good_bytes, report.events = walk.offset, walk.seq
         report.frames, report.unchecked_frames = walk.frames, walk.unchecked_frames

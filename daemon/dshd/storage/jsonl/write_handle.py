@@ -1,4 +1,4 @@
-"""The handles of the JSONL store: one that reads, one that writes.
+"""The handle that writes a session, from its creation or from where its log ends.
 
 The rule that holds here: what a handle for writing counts is durable. `next_seq` and the size move together, after the
 sync and never before; a read that runs beside an append sees the log as it was before it or after it.
@@ -7,180 +7,30 @@ sync and never before; a read that runs beside an append sees the log as it was 
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dsh_protocol.errors import FrameTooLargeError, SeqConflictError
 from dsh_protocol.events import header_to_wire
 from dsh_protocol.jsontext import encode
 from dshd.storage.jsonl.faults import changed, read_error, write_error
-from dshd.storage.jsonl.frames import MAX_PLAIN
 from dshd.storage.jsonl.holder import HOLDER, clear_holder, read_holder, write_holder
 from dshd.storage.jsonl.index import SeqIndex
 from dshd.storage.jsonl.layout import LEFTOVER
 from dshd.storage.jsonl.lock import SESSION_LOCK, lock_session
 from dshd.storage.jsonl.log import publish
-from dshd.storage.jsonl.rows import pack
-from dshd.storage.jsonl.scan import Source, Walk
+from dshd.storage.jsonl.scan import Walk
+from dshd.storage.jsonl.site import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from dsh_protocol.events import Event, Header
-    from dshd.storage.files import Disk
-    from dshd.storage.jsonl.frames import FrameEncoder
-    from dshd.storage.jsonl.layout import Place
-    from dshd.storage.jsonl.log import LogFile, OpenFile
-    from dshd.storage.jsonl.root import Root
+    from dsh_protocol.events import Header
+    from dsh_protocol.vocabulary import Event
+    from dshd.storage.jsonl.log import LogFile
+    from dshd.storage.jsonl.site import Site
     from dshd.storage.store import HolderRecord
 
 _FIRST_BATCH = 8 * 1024 * 1024
-
-
-class Site(NamedTuple):
-    """Where and how a session is stored."""
-
-    root: Root
-    disk: Disk
-    place: Place
-    encoder: FrameEncoder
-    pack_chunks: bool
-
-    @property
-    def path(self) -> str:
-        """The log's whole path."""
-        return self.root.full(self.place.log)
-
-    def source(self, fd: int) -> Source:
-        """Return the open log as something to scan."""
-        return Source(self.disk, fd, self.path, self.place.zstd)
-
-    def open_directory(self) -> int:
-        """Open the session's directory."""
-        return self.root.open_directory(self.place.project, self.place.segment)
-
-    def encoded(self, events: Sequence[Event]) -> bytes:
-        """Return the bytes of one batch.
-
-        Raises:
-            FrameTooLargeError: It is larger than what a frame may hold.
-        """
-        text = b"".join(chain.from_iterable((row, b"\n") for row in self._rows(events)))
-        if len(text) > MAX_PLAIN:
-            raise FrameTooLargeError(
-                f"a batch of {len(text)} bytes is more than {MAX_PLAIN}; append it in parts",
-                limit="maxFrameBytes",
-            )
-        return self.framed(text)
-
-    def _rows(self, events: Sequence[Event]) -> list[bytes]:
-        return pack(events, pack_chunks=self.pack_chunks)
-
-    def framed(self, text: bytes) -> bytes:
-        """Return text as the log's encoding has it."""
-        return self.encoder.encode(text) if self.place.zstd else text
-
-
-def _within(walk: Walk, offset: int, end: int | None) -> Iterator[Event]:
-    """Yield a walk's events whose seq is at least `offset` and below `end`."""
-    for batch in walk.batches():
-        first = walk.seq - len(batch)
-        if end is not None and first >= end:
-            return
-        yield from batch[max(0, offset - first) : None if end is None else end - first]
-        if end is not None and walk.seq >= end:
-            return
-
-
-class ReadHandle:
-    """A stored session, open for reading. Takes nothing and mends nothing."""
-
-    def __init__(self, site: Site, file: OpenFile, header: Header, first: int) -> None:
-        self._site = site
-        self._file = file
-        self._header = header
-        self._index = SeqIndex()
-        self._index.add(first, 0)
-        self._counted: tuple[int, int] = (-1, 0)
-
-    @property
-    def header(self) -> Header:
-        """The immutable header."""
-        return self._header
-
-    @property
-    def size_bytes(self) -> int:
-        """The file's size now."""
-        with self._file.borrowed() as fd:
-            return self._site.disk.fstat(fd).st_size
-
-    @property
-    def next_seq(self) -> int:
-        """The number of whole events; the first look reads the log, later ones what was added to it.
-
-        Raises:
-            LogCorruptError: There is a defect; how far it can be read, `read` tells.
-        """
-        size = self.size_bytes
-        if self._counted[0] != size:
-            with self._file.borrowed() as fd:
-                walk = Walk(self._site.source(fd), self._index, self._index.last(), size)
-                for _ in walk.batches():
-                    pass
-            self._counted = (size, walk.seq)
-        return self._counted[1]
-
-    @property
-    def materialised(self) -> bool:
-        """A handle for reading is always one of a log on disk."""
-        return True
-
-    def read(self, offset: int = 0, length: int | None = None) -> Iterator[Event]:
-        """Yield events in order, as far as the log is good; see `SessionHandle`."""
-        end = None if length is None else offset + length
-        try:
-            with self._file.borrowed() as fd:
-                size = self._site.disk.fstat(fd).st_size
-                start = self._index.locate(offset)
-                yield from _within(
-                    Walk(self._site.source(fd), self._index, start, size), offset, end
-                )
-        except OSError as error:
-            raise read_error(error, self._site.path) from error
-
-    def append(
-        self,
-        events: Sequence[Event],  # noqa: ARG002  # the seam's signature
-        holder: HolderRecord | None = None,  # noqa: ARG002  # likewise
-    ) -> None:
-        """Refuse: this handle reads."""
-        raise TypeError("append on a handle that was opened for reading")
-
-    def flush(self, holder: HolderRecord | None = None) -> None:
-        """Do nothing: what is read is on disk."""
-
-    def read_holder(self) -> HolderRecord | None:
-        """See `SessionHandle`."""
-        try:
-            directory = self._site.open_directory()
-        except OSError:
-            return None
-        try:
-            return read_holder(self._site.disk, directory)
-        finally:
-            self._site.disk.close(directory)
-
-    def write_holder(self, holder: HolderRecord) -> None:  # noqa: ARG002  # likewise
-        """Refuse: this handle reads."""
-        raise TypeError("write_holder on a handle that was opened for reading")
-
-    def clear_holder(self) -> None:
-        """Refuse: this handle reads."""
-        raise TypeError("clear_holder on a handle that was opened for reading")
-
-    def close(self) -> None:
-        """Release the file. Idempotent."""
-        self._file.close()
 
 
 class WriteHandle:
@@ -246,7 +96,7 @@ class WriteHandle:
             with log.file.borrowed() as fd:
                 start = self._index.locate(offset)
                 walk = Walk(self._site.source(fd), self._index, start, limit)
-                for event in _within(walk, offset, end):
+                for event in within(walk, offset, end):
                     seen += 1
                     yield event
         except OSError as error:
