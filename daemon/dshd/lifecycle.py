@@ -1,0 +1,143 @@
+"""The nursery tree of the daemon. Shutdown is nesting: what began last ends first.
+
+sessions             ends last: every session flushes, then its drain stops
+connections        get a deadline, not a cancel, once nobody can connect any more
+acceptors        cancelled first, by SIGTERM, SIGINT or daemon.shutdown
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK
+from dsh_protocol.version import VERSION
+from dshd import systemd
+from dshd.listener import open_listeners, run_acceptor
+from dshd.metrics import Metrics
+from dshd.rpc.connection import serve_connection
+from dshd.rpc.context import Services
+from dshd.rpc.dispatch import Dispatcher
+from dshd.rpc.handlers import HANDLERS
+from dshd.sessions.catalogue import Catalogue
+from dshd.sessions.registry import Registry
+from dshd.sessions.session import now_ms
+from dshd.settings import SHUTDOWN_FLUSH_S
+from dshd.storage.jsonl.lock import lock_root
+from dshd.storage.jsonl.store import open_store
+
+if TYPE_CHECKING:
+    from dshd.settings import Settings
+
+log = structlog.get_logger()
+
+_CONNECTIONS_GRACE_S = 2.0
+_STATUS_EVERY_S = 5.0
+
+
+async def serve(settings: Settings) -> int:
+    """Run the daemon until it is told to stop.
+
+    Returns:
+        The exit code: 0, or 1 when admitted events could not be made durable at the end.
+
+    Raises:
+        CannotStartError, RootLockedError: It cannot start; nothing was changed.
+    """
+    started_at = now_ms()
+    with ExitStack() as stack:
+        lock = lock_root(settings.root, socket=str(settings.socket), since=started_at)
+        stack.callback(lock.close)
+        listeners = stack.enter_context(open_listeners(settings))
+        store = open_store(settings.root, compression=settings.compression)
+        stack.callback(store.close)
+        metrics = Metrics()
+        metrics.set("dshd_build_info", 1, version=VERSION)
+        metrics.set("dshd_start_time_seconds", started_at / 1000)
+        async with trio.open_nursery() as sessions:
+            registry = Registry(
+                store,
+                limits=settings.limits,
+                window=settings.batch_window_s,
+                metrics=metrics,
+                nursery=sessions,
+            )
+            catalogue = Catalogue(registry)
+            sessions.start_soon(catalogue.run)
+            services = Services(
+                settings=settings,
+                registry=registry,
+                catalogue=catalogue,
+                metrics=metrics,
+                socket=_address(listeners, settings),
+                instance_id=secrets.token_hex(8),
+                started_at=started_at,
+                stopping=trio.Event(),
+            )
+            await _serve_until_stopped(services, listeners)
+            written = await registry.shut_down(SHUTDOWN_FLUSH_S)
+            await registry.wait_ended(SHUTDOWN_FLUSH_S)
+            sessions.cancel_scope.cancel()
+    log.info("daemon.stopped", written=written)
+    return EXIT_OK if written else EXIT_FAILURE
+
+
+async def _serve_until_stopped(services: Services, listeners: list[trio.SocketListener]) -> None:
+    """Accept and serve until the daemon is to stop; then give the connections a little time to end."""
+    stop = services.stopping
+    serve_one = partial(serve_connection, services, Dispatcher(HANDLERS))
+    async with trio.open_nursery() as connections:
+        async with trio.open_nursery() as acceptors:
+            acceptors.start_soon(_watch_signals, stop)
+            acceptors.start_soon(_feed_watchdog)
+            acceptors.start_soon(_tell_status, services)
+            for listener in listeners:
+                acceptors.start_soon(
+                    run_acceptor, listener, connections, serve_one, services.metrics
+                )
+            systemd.notify("READY=1", f"STATUS=serving {services.socket}")
+            log.info("daemon.ready", socket=services.socket, root=services.settings.root)
+            await stop.wait()
+            systemd.notify("STOPPING=1", "STATUS=making admitted events durable")
+            log.info("daemon.stopping")
+            services.registry.closing = True
+            acceptors.cancel_scope.cancel()
+        connections.cancel_scope.deadline = trio.current_time() + _CONNECTIONS_GRACE_S
+
+
+async def _watch_signals(stop: trio.Event) -> None:
+    """Set `stop` at the first SIGTERM or SIGINT; more of them change nothing."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            stop.set()
+
+
+async def _feed_watchdog() -> None:
+    """Tell the service manager that the event loop runs; a slow, full or failing disk does not stop it."""
+    interval = systemd.watchdog_interval()
+    if interval is None:
+        return
+    while True:
+        systemd.notify("WATCHDOG=1")
+        await trio.sleep(interval)
+
+
+async def _tell_status(services: Services) -> None:
+    """Keep the service manager's status line true."""
+    if "NOTIFY_SOCKET" not in os.environ:
+        return
+    while True:
+        await trio.sleep(_STATUS_EVERY_S)
+        systemd.notify(f"STATUS={services.registry.summary()}")
+
+
+def _address(listeners: list[trio.SocketListener], settings: Settings) -> str:
+    name = listeners[0].socket.getsockname()
+    return os.fsdecode(name) if name else str(settings.socket)

@@ -1,0 +1,93 @@
+"""One call in flight: its place in the order of its session, and what a cancel does to it.
+
+The calls of one connection on one session form a lane: each is admitted after the one before it was, and its reply
+goes out after the reply of the one before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from dsh_protocol.errors import CallCancelledError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dsh_protocol.envelope import Request
+    from dshd.sessions.session import Admission
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A request that is being served.
+
+    Attributes:
+        request: As parsed.
+        size: Bytes of its line.
+        before: The call before it in its lane, until this one has been answered.
+        admitted: Set when the next call of the lane may be admitted.
+        answered: Set when its reply is on its way.
+        cancel_read: A `$/cancelRequest` for it was read.
+        after_reply: Run once the reply is queued.
+    """
+
+    request: Request
+    size: int
+    before: Call | None = None
+    admitted: trio.Event = field(default_factory=trio.Event)
+    answered: trio.Event = field(default_factory=trio.Event)
+    cancel_read: bool = False
+    after_reply: Callable[[], None] | None = None
+    admission: Admission | None = None
+    _held: bool = False
+    _scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+    def note_admission(self, admission: Admission) -> None:
+        """Note what the call's events were given, and let the next call of the lane in."""
+        self.admission = admission
+        self.admitted.set()
+
+    def note_admitted(self) -> None:
+        """Let the next call of the lane in."""
+        self.admitted.set()
+
+    def is_cancelled(self) -> bool:
+        """Whether a cancel was read."""
+        return self.cancel_read
+
+    def hold_cancel(self) -> None:
+        """From here on the call answers by itself, cancelled or not."""
+        self._held = True
+
+    def cancel(self) -> None:
+        """Act on a `$/cancelRequest`."""
+        self.cancel_read = True
+        if not self._held:
+            self._scope.cancel()
+
+    async def run(self, serve: Callable[[Call], Any]) -> Any:
+        """Serve the call in its turn.
+
+        Raises:
+            CallCancelledError: A cancel came first; what was admitted stays.
+        """
+        with self._scope:
+            if self.before is not None:
+                await self.before.admitted.wait()
+            return await serve(self)
+        facts: dict[str, Any] = {}
+        if self.admission is not None and self.admission.next_seq > self.admission.first_seq:
+            facts["admitted"] = self.admission.facts()
+        raise CallCancelledError(
+            "the call was cancelled before it was done; what it had admitted stays", **facts
+        )
+
+    async def wait_turn_to_answer(self) -> None:
+        """Wait until the replies before this one are on their way."""
+        self.admitted.set()
+        if self.before is not None:
+            await self.before.answered.wait()
+            self.before = None

@@ -1,0 +1,95 @@
+"""From a request to a result or an error: the only importer of jsonrpcserver.
+
+The library's pure steps look the method up and bind its arguments. Handlers never show it an exception of their own
+making: its answer to one would carry the exception's text. What it refuses is rewritten to our kinds.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from jsonrpcserver import Success
+from jsonrpcserver.async_dispatcher import dispatch_request
+from jsonrpcserver.exceptions import JsonRpcError
+from jsonrpcserver.request import Request as LibraryRequest
+
+from dsh_protocol.errors import DshdError, InternalFaultError, InvalidParamsError, from_wire
+from dsh_protocol.method import METHODS, convert_params, find_method
+from dshd.sessions.incidents import new_incident
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from dshd.rpc.context import Context
+
+Handler = "Callable[[Context, Any], Awaitable[Any]]"
+
+_METHOD_NOT_FOUND = -32601
+_INVALID_PARAMS = -32602
+
+logging.getLogger("jsonrpcserver").disabled = True
+logging.getLogger("jsonrpcserver.async_dispatcher").disabled = True
+
+
+class Dispatcher:
+    """The methods that this daemon serves.
+
+    Args:
+        handlers: By method name; each takes the context and the converted parameters. A method of the closed table
+            without a handler is answered as unknown.
+    """
+
+    def __init__(self, handlers: Mapping[str, Callable[[Context, Any], Awaitable[Any]]]) -> None:
+        unknown = handlers.keys() - METHODS.keys()
+        if unknown:
+            raise ValueError(f"no such methods in the table: {sorted(unknown)}")
+        self._methods = {name: _wrap(name, handler) for name, handler in handlers.items()}
+
+    async def dispatch(self, context: Context) -> Any:
+        """Serve the context's request and return the result object.
+
+        Raises:
+            DshdError: What to answer instead.
+        """
+        request = context.call.request
+        name = find_method(request.method).name
+        if name not in self._methods:
+            raise from_wire(_not_served(name))
+        asked = LibraryRequest(method=name, params=request.params, id=request.id)
+        _, outcome = await dispatch_request(self._methods, context, asked)
+        found = outcome._value  # noqa: SLF001  # the library's Either has no other way in
+        if hasattr(found, "result"):
+            return found.result
+        raise _rewritten(name, found)
+
+
+def _wrap(name: str, handler: Callable[[Context, Any], Awaitable[Any]]) -> Callable[..., Any]:
+    async def method(context: Context, **params: Any) -> Any:
+        try:
+            return Success(await handler(context, convert_params(name, params)))
+        except DshdError as error:
+            wire = error.to_wire()
+            raise JsonRpcError(wire["code"], wire["message"], wire["data"]) from error
+        except Exception as error:  # the library would send its text to the client
+            wire = new_incident("rpc.fault", error, method=name).to_wire()
+            raise JsonRpcError(wire["code"], wire["message"], wire["data"]) from error
+
+    return method
+
+
+def _not_served(name: str) -> dict[str, Any]:
+    return {
+        "code": _METHOD_NOT_FOUND,
+        "message": f"method '{name}' is not served by this version; daemon.status names it",
+        "data": {"kind": "METHOD_NOT_FOUND", "retryable": False},
+    }
+
+
+def _rewritten(name: str, refused: Any) -> DshdError:
+    """Turn an error that passed the library into ours; its own have no kind."""
+    if isinstance(refused.data, dict) and "kind" in refused.data:
+        return from_wire({"code": refused.code, "message": refused.message, "data": refused.data})
+    if refused.code == _INVALID_PARAMS:
+        return InvalidParamsError(f"{name} does not take these parameters; see rpc.discover")
+    return InternalFaultError("the dispatcher refused the call", incident="none")

@@ -1,0 +1,82 @@
+"""The daemon as a whole, and the greeting of a connection."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from dsh_protocol import openrpc
+from dsh_protocol.errors import ProtocolVersionError
+from dsh_protocol.version import FORMAT_VERSION, PROTOCOL_VERSION, VERSION
+from dshd.metrics import CONTENT_TYPE
+from dshd.sessions.catalogue import counts
+
+if TYPE_CHECKING:
+    from dsh_protocol.methods import daemon as methods
+    from dshd.rpc.context import Context, Services
+
+_NAME = "dshd"
+
+
+async def initialize(context: Context, params: methods.InitializeParams) -> dict[str, Any]:
+    """Take the client's name, and say who answers."""
+    if params.protocol_version < PROTOCOL_VERSION:
+        raise ProtocolVersionError(
+            f"the client speaks protocol {params.protocol_version} and daemon {VERSION} speaks"
+            f" {PROTOCOL_VERSION}; upgrade the client",
+            client=params.protocol_version,
+            daemon=PROTOCOL_VERSION,
+        )
+    context.connection.client = params.client.name
+    return {
+        "protocolVersion": PROTOCOL_VERSION,
+        "server": _server(context.services),
+        "limits": context.services.settings.limits,
+        "capabilities": {
+            "formatVersion": FORMAT_VERSION,
+            "compression": context.services.settings.compression,
+            "batches": True,
+        },
+    }
+
+
+async def status(context: Context, params: methods.StatusParams) -> dict[str, Any]:  # noqa: ARG001  # it has none
+    """Show the daemon's state and what is wrong, if anything is."""
+    services = context.services
+    views = await services.catalogue.list_all()
+    problems = [view["problem"] for view in views if view["problem"] is not None]
+    return {
+        "server": _server(services),
+        "startedAt": services.started_at,
+        "sessions": counts(views),
+        "limits": services.settings.limits,
+        "socket": services.socket,
+        "root": str(services.settings.root),
+        "problems": problems,
+    }
+
+
+async def metrics(context: Context, params: methods.MetricsParams) -> dict[str, Any]:  # noqa: ARG001  # it has none
+    """Return the metrics as OpenMetrics text."""
+    return {"contentType": CONTENT_TYPE, "text": context.services.metrics.render()}
+
+
+async def shutdown(context: Context, params: methods.ShutdownParams) -> dict[str, Any]:  # noqa: ARG001  # it has none
+    """Make what was admitted durable, answer, then stop."""
+    await context.services.registry.flush_all()
+    context.call.after_reply = context.services.stopping.set
+    return {}
+
+
+async def discover(context: Context, params: methods.DiscoverParams) -> dict[str, Any]:  # noqa: ARG001  # needs neither
+    """Describe every method."""
+    return openrpc.discover()
+
+
+def _server(services: Services) -> dict[str, Any]:
+    return {
+        "name": _NAME,
+        "version": VERSION,
+        "pid": os.getpid(),
+        "instanceId": services.instance_id,
+    }

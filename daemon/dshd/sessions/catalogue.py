@@ -1,0 +1,315 @@
+"""The catalogue: what is shown of sessions, live or stored, without opening them for writing.
+
+Folded states of stored logs are kept by the revision of the file, so that a list reads headers only. The one rule:
+a session that cannot be read is shown with its problem and disturbs no other.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from dsh_protocol.errors import DshdError, SessionNotFoundError
+from dsh_protocol.events import header_to_wire
+from dshd.sessions.claims import holder_alive, record_holder
+from dshd.sessions.fold import Fold
+from dshd.sessions.surface import SurfaceDefectError
+from dshd.storage.jsonl.vocabulary import stored_defect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dsh_protocol.events import Event
+    from dshd.sessions.registry import Registry
+    from dshd.sessions.session import Session
+    from dshd.storage.store import HolderRecord, StoredSession
+
+_KEPT_STATES = 20_000
+_FOLD_NOW_BYTES = 256 * 1024
+_UNSUPPORTED = "FORMAT_UNSUPPORTED"
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What a fold says of a stored log, as far as a list shows it."""
+
+    next_seq: int
+    title: str | None
+    turns: int
+    open_turn: Any
+    open_step: Any
+    pending_calls: tuple[str, ...]
+    problem: dict[str, Any] | None
+
+
+class Catalogue:
+    """Views of all sessions.
+
+    Args:
+        registry: Knows the live ones and the store.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._folded: OrderedDict[str, tuple[str, Folded]] = OrderedDict()
+        self._due: dict[str, None] = {}
+        self._wake = trio.Event()
+
+    # ------------------------------------------------------------------ one session
+
+    async def stat(self, session_id: str) -> dict[str, Any]:
+        """Return the view of one session, folded first where its state is not known.
+
+        Raises:
+            SessionNotFoundError: It is neither live nor on disk.
+        """
+        session = self._registry.get(session_id)
+        if session is not None:
+            return live_view(session)
+        return await self._registry.in_reader(self._stat_stored, session_id)
+
+    def _stat_stored(self, session_id: str) -> dict[str, Any]:
+        stored = self._registry.store.stat(session_id)
+        folded = self._known(stored) or self._fold(stored)
+        return self._stored_view(stored, folded)
+
+    def _known(self, stored: StoredSession) -> Folded | None:
+        kept = self._folded.get(stored.session_id)
+        if kept is None or kept[0] != stored.revision:
+            return None
+        return kept[1]
+
+    def _fold(self, stored: StoredSession) -> Folded | None:
+        """Fold a stored log and keep the result for its revision. Blocking."""
+        if stored.header is None:
+            return None
+        try:
+            folded = fold_stored(self._registry, stored.session_id)
+        except SessionNotFoundError:
+            return None
+        self._folded[stored.session_id] = (stored.revision, folded)
+        self._folded.move_to_end(stored.session_id)
+        while len(self._folded) > _KEPT_STATES:
+            self._folded.popitem(last=False)
+        return folded
+
+    def _stored_view(self, stored: StoredSession, folded: Folded | None) -> dict[str, Any]:
+        record = None
+        if folded is not None and folded.open_turn is not None:
+            record = self._living_holder(stored.session_id)
+        return stored_view(stored, folded, record)
+
+    def _living_holder(self, session_id: str) -> HolderRecord | None:
+        try:
+            record = self._registry.store.read_holder(session_id)
+        except DshdError:
+            return None
+        return record if record is not None and holder_alive(record) else None
+
+    # ------------------------------------------------------------------ all sessions
+
+    async def list_all(self) -> list[dict[str, Any]]:
+        """Return the views of all sessions, newest activity first.
+
+        A stored session whose state is not known yet has state `unknown` where its log is large; it is folded in
+        the background.
+        """
+        live = {session.id: live_view(session) for session in self._registry.live.values()}
+        stored = await self._registry.in_reader(self._list_stored, frozenset(live))
+        views = [*live.values(), *stored]
+        views.sort(key=lambda view: (-view["updatedAt"], view["id"]))
+        return views
+
+    def _list_stored(self, live: frozenset[str]) -> list[dict[str, Any]]:
+        views: list[dict[str, Any]] = []
+        budget = _FOLD_NOW_BYTES
+        for stored in self._registry.store.list():
+            if stored.session_id in live:
+                continue
+            folded = self._known(stored)
+            if folded is None and stored.header is not None:
+                if stored.size_bytes <= budget:
+                    budget -= stored.size_bytes
+                    folded = self._fold(stored)
+                else:
+                    self._due[stored.session_id] = None
+            views.append(self._stored_view(stored, folded))
+        if self._due:
+            trio.from_thread.run_sync(self._wake.set)
+        return views
+
+    async def run(self) -> None:
+        """Fold in the background what a list left unknown; until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            while self._due:
+                session_id = next(iter(self._due))
+                del self._due[session_id]
+                await self._registry.in_reader(self._fold_by_id, session_id)
+
+    def _fold_by_id(self, session_id: str) -> None:
+        try:
+            self._fold(self._registry.store.stat(session_id))
+        except DshdError:
+            return  # it is gone, or its problem is in the list
+
+
+def fold_stored(registry: Registry, session_id: str) -> Folded:
+    """Fold what is readable of a stored log. Blocking.
+
+    Raises:
+        SessionNotFoundError: There is none.
+    """
+    fold = Fold()
+    problem: dict[str, Any] | None = None
+    try:
+        handle = registry.store.open(session_id, "read")
+    except SessionNotFoundError:
+        raise
+    except DshdError as error:
+        return _as_folded(fold, problem_of(error))
+    try:
+        for event in handle.read():
+            problem = problem or _unsupported(session_id, event)
+            fold.apply(event)
+    except DshdError as error:
+        problem = problem_of(error)
+    except SurfaceDefectError as defect:
+        text = f"the event at seq {fold.next_seq} breaks the rule '{defect.rule}'"
+        problem = {"kind": "LOG_CORRUPT", "message": text, "path": None, "offset": None}
+    finally:
+        handle.close()
+    return _as_folded(fold, problem)
+
+
+def _unsupported(session_id: str, event: Event) -> dict[str, Any] | None:
+    """The problem of an event that only a newer or an older program understands."""
+    defect = stored_defect(event)
+    if defect is None or not defect[1]:
+        return None
+    text = f"session '{session_id}': the event at seq {event['seq']} breaks '{defect[0]}'"
+    return {"kind": _UNSUPPORTED, "message": text, "path": None, "offset": None}
+
+
+def _as_folded(fold: Fold, problem: dict[str, Any] | None) -> Folded:
+    return Folded(
+        next_seq=fold.next_seq,
+        title=fold.title,
+        turns=fold.turns,
+        open_turn=fold.open_turn,
+        open_step=fold.open_step,
+        pending_calls=tuple(fold.pending),
+        problem=problem,
+    )
+
+
+def problem_of(error: DshdError) -> dict[str, Any]:
+    """The wire's `problem` for an error of reading."""
+    return {
+        "kind": error.kind,
+        "message": error.message,
+        "path": error.facts.get("path"),
+        "offset": error.facts.get("offset"),
+    }
+
+
+def live_view(session: Session) -> dict[str, Any]:
+    """The wire's `Session` for a live one."""
+    fold, header = session.fold, session.header
+    state, writer = _live_state(session)
+    failure = session.drain.failure
+    return {
+        "id": session.id,
+        "header": header_to_wire(header),
+        "state": state,
+        "nextSeq": session.next_seq,
+        "durableSeq": session.durable_seq,
+        "sizeBytes": session.handle.size_bytes,
+        "revision": f"live:{session.durable_seq}:{session.next_seq}",
+        "createdAt": header.created_at,
+        "updatedAt": session.updated_at,
+        "title": fold.title,
+        "turns": fold.turns,
+        "openTurn": fold.open_turn,
+        "openStep": fold.open_step,
+        "pendingCalls": list(fold.pending),
+        "writer": writer,
+        "problem": None if failure is None else problem_of(failure),
+    }
+
+
+def _live_state(session: Session) -> tuple[str, dict[str, Any] | None]:
+    claim, record = session.claim, session.reservation
+    writer = None
+    if claim is not None:
+        writer = claim.holder()
+    elif record is not None and session.fold.open_turn is not None and holder_alive(record):
+        writer = record_holder(record)
+    if session.fold.open_turn is None:
+        return "idle", writer
+    return ("interrupted" if writer is None else "active"), writer
+
+
+def stored_view(
+    stored: StoredSession, folded: Folded | None, record: HolderRecord | None
+) -> dict[str, Any]:
+    """The wire's `Session` for one that is not live. Without a fold its state is `unknown`."""
+    header = stored.header
+    problem = None
+    if stored.problem is not None:
+        problem = {
+            "kind": stored.problem.kind,
+            "message": stored.problem.message,
+            "path": stored.problem.path,
+            "offset": stored.problem.offset,
+        }
+    if folded is not None and problem is None:
+        problem = folded.problem
+    view: dict[str, Any] = {
+        "id": stored.session_id,
+        "header": None if header is None else header_to_wire(header),
+        "state": _stored_state(folded, problem, record),
+        "nextSeq": None,
+        "durableSeq": None,
+        "sizeBytes": stored.size_bytes,
+        "revision": stored.revision,
+        "createdAt": None if header is None else header.created_at,
+        "updatedAt": stored.updated_at,
+        "title": None,
+        "turns": None,
+        "openTurn": None,
+        "openStep": None,
+        "pendingCalls": None,
+        "writer": None if record is None else record_holder(record),
+        "problem": problem,
+    }
+    if folded is not None:
+        view["nextSeq"] = view["durableSeq"] = folded.next_seq
+        view["title"], view["turns"] = folded.title, folded.turns
+        view["openTurn"], view["openStep"] = folded.open_turn, folded.open_step
+        view["pendingCalls"] = list(folded.pending_calls)
+    return view
+
+
+def _stored_state(
+    folded: Folded | None, problem: dict[str, Any] | None, record: HolderRecord | None
+) -> str:
+    if problem is not None:
+        return "unsupported" if problem["kind"] == _UNSUPPORTED else "damaged"
+    if folded is None:
+        return "unknown"
+    if folded.open_turn is None:
+        return "idle"
+    return "interrupted" if record is None else "active"
+
+
+def counts(views: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """How many sessions are in each state."""
+    found: dict[str, int] = {}
+    for view in views:
+        found[view["state"]] = found.get(view["state"], 0) + 1
+    return found

@@ -1,0 +1,241 @@
+"""The drain: makes one session's admitted events durable, batch by batch, in order.
+
+It owns the events that are admitted and not yet durable. They live here, not in a task, so that a cancelled caller
+loses its wait and nothing else. One attempt runs at a time; a failed batch stays in front.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from dsh_protocol.errors import DshdError, InternalFaultError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dsh_protocol.events import Event
+    from dshd.storage.store import HolderRecord, SessionHandle
+
+
+class DrainObserver(Protocol):
+    """Who is told of each attempt. Called on the event loop; must not block and must not raise."""
+
+    def batch_durable(self, events: Sequence[Event], seconds: float) -> None:
+        """`events` are on disk; the write took `seconds`."""
+        ...
+
+    def batch_failed(self, error: DshdError, seconds: float) -> None:
+        """The batch stays queued, in front."""
+        ...
+
+    def fault(self, error: BaseException) -> InternalFaultError:
+        """Log an error that no store should raise, and name the incident."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    """One caller of `wait_durable`. It shares the outcome of the first attempt that begins after it came."""
+
+    target: int
+    materialise: bool
+    came_after: int
+    losable: bool
+    done: trio.Event = field(default_factory=trio.Event)
+    error: DshdError | None = None
+
+    def release(self, error: DshdError | None = None) -> None:
+        self.error = error
+        self.done.set()
+
+
+class Drain:
+    """Queue and barrier of one session.
+
+    Args:
+        handle: The session's handle for writing. The drain is the only one that appends to it.
+        window: Seconds from the first pending event to the automatic write; later events do not move it.
+        observer: Told of each attempt.
+        holder: Gives the holder record that must be durable before the next batch, or None.
+    """
+
+    def __init__(
+        self,
+        handle: SessionHandle,
+        *,
+        window: float,
+        observer: DrainObserver,
+        holder: Callable[[], HolderRecord | None],
+    ) -> None:
+        self.durable_seq = handle.next_seq
+        self.pending: list[Event] = []
+        self.pending_bytes = 0
+        self.failure: DshdError | None = None
+        self._sizes: list[int] = []
+        self._handle = handle
+        self._window = window
+        self._observer = observer
+        self._holder = holder
+        self._limiter = trio.CapacityLimiter(1)
+        self._waiters: list[_Waiter] = []
+        self._attempts = 0
+        self._deadline: float | None = None
+        self._kick = trio.Event()
+        self._shield = trio.CancelScope(shield=True)
+
+    @property
+    def next_seq(self) -> int:
+        """The seq after the last admitted event."""
+        return self.durable_seq + len(self.pending)
+
+    @property
+    def clean(self) -> bool:
+        """Whether everything admitted is durable."""
+        return not self.pending
+
+    def admit_nowait(self, events: Sequence[Event], size: int) -> None:
+        """Queue events that follow the last admitted one; the window opens with the first.
+
+        Args:
+            events: Complete and valid; the drain keeps them.
+            size: About how many bytes they are, for the bound on pending memory.
+        """
+        if not events:
+            return
+        self.pending.extend(events)
+        self._sizes.extend(_spread(size, len(events)))
+        self.pending_bytes += size
+        if self._deadline is None and self.failure is None:
+            self._deadline = trio.current_time() + self._window
+            self._kick.set()
+
+    async def wait_durable(
+        self, target: int, *, materialise: bool = False, losable: bool = True
+    ) -> None:
+        """Wait until every event with `seq < target` is durable, and start an attempt for them.
+
+        A caller that comes while an attempt runs and is not served by its success takes part in the next one. A
+        cancelled caller loses its wait, not its events.
+
+        Args:
+            target: A next seq.
+            materialise: Also wait until the log exists on disk.
+            losable: Whether `lose_waiters` ends this wait.
+
+        Raises:
+            DshdError: The attempt failed. The batch is back at the head of the queue.
+        """
+        if self._served(target, materialise=materialise):
+            return
+        waiter = _Waiter(target, materialise, self._attempts, losable)
+        self._waiters.append(waiter)
+        self._kick.set()
+        try:
+            await waiter.done.wait()
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+        if waiter.error is not None:
+            raise waiter.error.with_facts()
+
+    def lose_waiters(self, error: DshdError, *, every: bool = False) -> None:
+        """End every losable wait (or `every` one) with `error`; the events stay."""
+        for waiter in [one for one in self._waiters if one.losable or every]:
+            self._waiters.remove(waiter)
+            waiter.release(error)
+
+    async def wait_room(self, size: int, limit: int) -> None:
+        """Wait until `size` more bytes fit under `limit` pending ones, pushing the queue meanwhile.
+
+        One call always fits into an empty queue, however large it is.
+
+        Raises:
+            DshdError: The last attempt failed: the queue does not move by itself.
+        """
+        while self.pending and self.pending_bytes + size > limit:
+            if self.failure is not None:
+                raise self.failure.with_facts()
+            await self.wait_durable(self.durable_seq + 1)
+
+    def abandon(self) -> None:
+        """Stop waiting for a write that hangs. Only when the process is about to exit: its outcome stays unknown."""
+        self._shield.cancel()
+
+    async def run(self) -> None:
+        """Drain until cancelled. A running write is shielded; only `abandon`, by the owner, ends the wait for it."""
+        while True:
+            await self._wait_wanted()
+            await self._attempt()
+
+    def _served(self, target: int, *, materialise: bool) -> bool:
+        return self.durable_seq >= target and (self._handle.materialised or not materialise)
+
+    async def _wait_wanted(self) -> None:
+        while not self._waiters:
+            now = trio.current_time()
+            if self._deadline is not None and self._deadline <= now:
+                return
+            self._kick = trio.Event()
+            with trio.move_on_at(math.inf if self._deadline is None else self._deadline):
+                await self._kick.wait()
+
+    async def _attempt(self) -> None:
+        batch = list(self.pending)
+        self._attempts += 1
+        self._deadline = None
+        began = trio.current_time()
+        try:
+            if batch or not self._handle.materialised:
+                with self._shield:
+                    await trio.to_thread.run_sync(
+                        self._write, batch, limiter=self._limiter, abandon_on_cancel=True
+                    )
+                self._shield = trio.CancelScope(shield=True)
+        except DshdError as error:
+            self._fail(error, trio.current_time() - began)
+        except Exception as error:  # noqa: BLE001  # whatever a store raises, the session must survive it
+            self._fail(self._observer.fault(error), trio.current_time() - began)
+        else:
+            self._succeed(batch, trio.current_time() - began)
+
+    def _write(self, batch: list[Event]) -> None:
+        holder = self._holder()
+        if batch:
+            self._handle.append(batch, holder)
+        else:
+            self._handle.flush(holder)
+
+    def _succeed(self, batch: list[Event], seconds: float) -> None:
+        count = len(batch)
+        self.durable_seq += count
+        del self.pending[:count]
+        self.pending_bytes -= sum(self._sizes[:count])
+        del self._sizes[:count]
+        self.failure = None
+        if self.pending and self._deadline is None:
+            self._deadline = trio.current_time() + self._window
+        for waiter in list(self._waiters):
+            if self._served(waiter.target, materialise=waiter.materialise):
+                self._waiters.remove(waiter)
+                waiter.release()
+        if batch:
+            self._observer.batch_durable(batch, seconds)
+
+    def _fail(self, error: DshdError, seconds: float) -> None:
+        self.failure = error
+        self._deadline = None
+        for waiter in list(self._waiters):
+            if waiter.came_after < self._attempts:
+                self._waiters.remove(waiter)
+                waiter.release(error)
+        self._observer.batch_failed(error, seconds)
+
+
+def _spread(size: int, count: int) -> list[int]:
+    """Shares of `size` that add up to it, one an event."""
+    share, rest = divmod(size, count)
+    return [share + rest, *[share] * (count - 1)]

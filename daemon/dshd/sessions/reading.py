@@ -1,0 +1,349 @@
+"""Reading sessions, live or stored: events by page, the derived history, the preview of a recovery.
+
+Reading never mends. What cannot be read faithfully is named; a history is not gutted in silence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dsh_protocol import jsontext
+from dsh_protocol.defects import defect_text
+from dsh_protocol.errors import DshdError, FormatUnsupportedError, LogCorruptError
+from dshd.sessions import closers
+from dshd.sessions.catalogue import problem_of
+from dshd.sessions.claims import holder_alive
+from dshd.sessions.fold import Fold
+from dshd.sessions.messages import Transcript
+from dshd.sessions.session import preview
+from dshd.sessions.surface import SurfaceDefectError
+from dshd.storage.jsonl.vocabulary import stored_defect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from dsh_protocol.events import Event, Header
+    from dshd.sessions.registry import Registry
+    from dshd.sessions.session import Session
+
+ENVELOPE_BYTES = 64 * 1024
+PAGE_BYTES = 4 * 1024 * 1024
+_PAGE_EVENTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which events are wanted: from seq `offset`, at most `length` of them and about `max_bytes`."""
+
+    offset: int
+    length: int | None
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """Which messages are wanted, from index `offset`; `partial` takes what there is of an unreadable history."""
+
+    offset: int
+    limit: int | None
+    partial: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """A live session at one moment: what is admitted now, whatever comes while it is read."""
+
+    session: Session
+    durable_seq: int
+    pending: tuple[Event, ...]
+
+    def events(self, offset: int = 0) -> Iterator[Event]:
+        """Yield from seq `offset`. Blocking."""
+        if offset < self.durable_seq:
+            yield from self.session.handle.read(offset, self.durable_seq - offset)
+        yield from self.pending[max(offset - self.durable_seq, 0) :]
+
+
+def encode_event(event: Event) -> bytes:
+    """An event as it goes out: keys in stored order, lone surrogates escaped."""
+    return jsontext.encode(event)
+
+
+def _snapshot(registry: Registry, session_id: str) -> _Snapshot | None:
+    session = registry.get(session_id)
+    if session is None:
+        return None
+    return _Snapshot(session, session.durable_seq, tuple(session.drain.pending))
+
+
+# ---------------------------------------------------------------------- events
+
+
+async def read(
+    registry: Registry, session_id: str, page: Page, admitted: Callable[[], None]
+) -> dict[str, Any]:
+    """Return a page of admitted events and how far they are durable.
+
+    At least one event where there is one, whatever the budget. What lies behind damage is not there; the result then
+    names the `problem`.
+
+    Args:
+        registry: Knows the session.
+        session_id: Which one.
+        page: What is wanted.
+        admitted: Called when it is settled what will be read.
+    """
+    found = _snapshot(registry, session_id)
+    admitted()
+    if found is None:
+        return await registry.in_reader(_read_stored, registry, session_id, page)
+    return await registry.in_reader(_read_live, found, page)
+
+
+def _read_live(found: _Snapshot, page: Page) -> dict[str, Any]:
+    end = found.durable_seq + len(found.pending)
+    events, problem = _page(found.events(page.offset), page)
+    following = page.offset + len(events)
+    result = {
+        "events": events,
+        "nextOffset": following,
+        "end": following >= end or problem is not None,
+        "durableSeq": found.durable_seq,
+    }
+    return result if problem is None else {**result, "problem": problem}
+
+
+def _read_stored(registry: Registry, session_id: str, page: Page) -> dict[str, Any]:
+    handle = registry.store.open(session_id, "read")
+    try:
+        source = handle.read(page.offset)
+        events, problem = _page(source, page)
+        following = page.offset + len(events)
+        end = problem is not None
+        if not end:
+            try:
+                end = next(iter(handle.read(following, 1)), None) is None
+            except DshdError as error:
+                problem, end = problem_of(error), True
+        durable = max(handle.next_seq, following) if end else handle.next_seq
+    finally:
+        handle.close()
+    result = {"events": events, "nextOffset": following, "end": end, "durableSeq": durable}
+    return result if problem is None else {**result, "problem": problem}
+
+
+def _page(source: Iterator[Event], page: Page) -> tuple[list[msgspec.Raw], dict[str, Any] | None]:
+    events: list[msgspec.Raw] = []
+    size = 0
+    try:
+        for event in islice(source, page.length):
+            text = encode_event(event)
+            size += len(text) + 1
+            if events and size > page.max_bytes:
+                break
+            events.append(msgspec.Raw(text))
+    except DshdError as error:
+        return events, problem_of(error)
+    return events, None
+
+
+async def durable_page(registry: Registry, session_id: str, offset: int) -> list[msgspec.Raw]:
+    """Return durable events from seq `offset` on, a page at most; none where all have been read.
+
+    Raises:
+        SessionNotFoundError: The session is gone.
+    """
+    found = _snapshot(registry, session_id)
+    page = Page(offset, _PAGE_EVENTS, PAGE_BYTES)
+    if found is not None:
+        if offset >= found.durable_seq:
+            return []
+        page = Page(offset, min(_PAGE_EVENTS, found.durable_seq - offset), PAGE_BYTES)
+        result = await registry.in_reader(_read_live, found, page)
+    else:
+        result = await registry.in_reader(_read_stored, registry, session_id, page)
+    events: list[msgspec.Raw] = result["events"]
+    return events
+
+
+# ---------------------------------------------------------------------- history
+
+
+async def messages(
+    registry: Registry, session_id: str, page: MessagePage, admitted: Callable[[], None]
+) -> dict[str, Any]:
+    """Return a page of the derived, provider-ready history; an interrupted turn is closed in memory only.
+
+    Raises:
+        FormatUnsupportedError, LogCorruptError: It cannot be read faithfully and `partial` was not asked for.
+    """
+    found = _snapshot(registry, session_id)
+    interrupted = found is not None and is_interrupted(found.session)
+    admitted()
+    if found is not None:
+        header = found.session.header
+        history = await registry.in_reader(
+            partial(_history, found.events(), header, page, interrupted=interrupted)
+        )
+    else:
+        history = await registry.in_reader(_stored_history, registry, session_id, page)
+    return history
+
+
+def is_interrupted(session: Session) -> bool:
+    """Whether a live session's open turn belongs to nobody who could go on with it."""
+    if session.fold.open_turn is None:
+        return False
+    if session.recovery_due:
+        return True
+    record = session.reservation
+    return session.claim is None and (record is None or not holder_alive(record))
+
+
+def _stored_history(registry: Registry, session_id: str, page: MessagePage) -> dict[str, Any]:
+    handle = registry.store.open(session_id, "read")
+    try:
+        record = registry.store.read_holder(session_id)
+        alive = record is not None and holder_alive(record)
+        return _history(handle.read(), handle.header, page, interrupted=not alive)
+    finally:
+        handle.close()
+
+
+def _history(
+    events: Iterable[Event], header: Header, page: MessagePage, *, interrupted: bool
+) -> dict[str, Any]:
+    fold, transcript = Fold(), Transcript()
+    problem: DshdError | None = None
+    try:
+        for event in events:
+            problem = _format_problem(header.id, event)
+            if problem is not None:
+                break
+            fold.apply(event)
+            transcript.add(event)
+    except DshdError as error:
+        problem = error
+    except SurfaceDefectError as defect:
+        problem = surface_problem(header.id, fold.next_seq, defect.rule)
+    if problem is not None and not page.partial:
+        raise problem.with_facts()
+    recovery = None
+    if interrupted and fold.open_turn is not None and problem is None:
+        recovery = preview(fold, header)
+        for event in closers.closers(fold):
+            transcript.add(event)
+    history = transcript.history()
+    texts = [jsontext.encode(message) for message in islice(history.messages, page.offset, None)]
+    shown = _fitting(texts, page.limit)
+    following = page.offset + len(shown)
+    return {
+        "messages": shown,
+        "nextOffset": following if following < len(history.messages) else None,
+        "requestHeader": _raw(history.request_header),
+        "requestContext": _raw(history.request_context),
+        "recovery": recovery,
+        "problem": None if problem is None else problem_of(problem),
+    }
+
+
+def _format_problem(session_id: str, event: Event) -> DshdError | None:
+    """Why a history with this event cannot be told faithfully; None where it can."""
+    defect = stored_defect(event)
+    if defect is None:
+        return None
+    rule, of_format = defect
+    kind = FormatUnsupportedError if of_format else LogCorruptError
+    return kind(
+        f"session '{session_id}': the event at seq {event['seq']} breaks '{rule}': {defect_text(rule)};"
+        " ask for a partial history, or read its events",
+        session=session_id,
+        seq=event["seq"],
+        rule=rule,
+    )
+
+
+def surface_problem(session_id: str, seq: int, rule: str) -> LogCorruptError:
+    """The error for a stored log whose surface cannot be folded."""
+    return LogCorruptError(
+        f"session '{session_id}': the event at seq {seq} breaks the rule '{rule}';"
+        " run dshd verify to see what is readable",
+        session=session_id,
+        seq=seq,
+        rule=rule,
+    )
+
+
+def _fitting(texts: Sequence[bytes], limit: int | None) -> list[msgspec.Raw]:
+    """As many messages as were asked for and fit a page, one at least."""
+    shown: list[msgspec.Raw] = []
+    size = 0
+    for text in islice(texts, limit):
+        size += len(text) + 1
+        if shown and size > PAGE_BYTES:
+            break
+        shown.append(msgspec.Raw(text))
+    return shown
+
+
+def _raw(value: Any) -> msgspec.Raw | None:
+    return None if value is None else msgspec.Raw(jsontext.encode(value))
+
+
+# ---------------------------------------------------------------------- recovery
+
+
+async def recovery_preview(registry: Registry, session_id: str) -> dict[str, Any] | None:
+    """Return what recovery would do, or did, for a session that is opened for reading; None where nothing.
+
+    Raises:
+        SessionNotFoundError: There is no such session.
+    """
+    session = registry.get(session_id)
+    if session is not None:
+        if is_interrupted(session):
+            return preview(session.fold, session.header)
+        return session.recovery() if session.claim is None else None
+    return await registry.in_reader(_stored_preview, registry, session_id)
+
+
+def _stored_preview(registry: Registry, session_id: str) -> dict[str, Any] | None:
+    try:
+        handle = registry.store.open(session_id, "read")
+    except DshdError as error:
+        if error.kind == "SESSION_NOT_FOUND":
+            raise
+        return None  # it is shown with its problem
+    fold = Fold()
+    try:
+        for event in handle.read():
+            fold.apply(event)
+        if fold.open_turn is not None:
+            record = registry.store.read_holder(session_id)
+            if record is not None and holder_alive(record):
+                return None
+            return preview(fold, handle.header)
+        if fold.committed is None:
+            return None
+        return committed(fold, handle.header, fold.next_seq)
+    except (DshdError, SurfaceDefectError):
+        return None  # likewise
+    finally:
+        handle.close()
+
+
+def committed(fold: Fold, header: Header, next_seq: int) -> dict[str, Any] | None:
+    """The recovery of the last turn as it stands in the log, until the next `turn/start`."""
+    if fold.committed is None:
+        return None
+    return {
+        "committed": True,
+        "repairs": closers.committed_repairs(fold, header),
+        "closers": list(fold.committed.closers),
+        "nextSeq": next_seq,
+    }

@@ -1,0 +1,496 @@
+"""The registry: the only map of live sessions, and the only place where one comes to life or ends.
+
+What happens to one id happens under that id's lock, so a session is never opened while it is being closed. Handles
+end here: with their connection, with `session.close`, or at shutdown, and always flush first.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import structlog
+import trio
+
+from dsh_protocol.errors import (
+    DshdError,
+    InternalFaultError,
+    LogCorruptError,
+    SessionExistsError,
+    SessionNotFoundError,
+    ShuttingDownError,
+)
+from dsh_protocol.ids import new_session_id
+from dshd.sessions.claims import (
+    Claim,
+    Taker,
+    busy_error,
+    hash_writer,
+    holder_alive,
+    record_holder,
+    same_process,
+    writer_lost,
+)
+from dshd.sessions.fold import Fold
+from dshd.sessions.incidents import new_incident
+from dshd.sessions.session import Runtime, Session, now_ms
+from dshd.sessions.surface import SurfaceDefectError
+from dshd.sessions.watchers import Watchers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from dsh_protocol.events import Event, Header
+    from dsh_protocol.limits import Limits
+    from dshd.metrics import Metrics
+    from dshd.storage.store import HolderRecord, SessionHandle, SessionStore
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+_READ_THREADS = 8
+_OPEN_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """What a living agent states when it goes on with its handle: the next seq it knows, the writer it held."""
+
+    next_seq: int
+    writer: str
+
+
+class Registry:
+    """All live sessions of one daemon.
+
+    Args:
+        store: Where sessions lie.
+        limits: Of size and flow.
+        window: The batch window in seconds.
+        metrics: Counts what happens.
+        nursery: Of the sessions: it ends last, after every connection.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        *,
+        limits: Limits,
+        window: float,
+        metrics: Metrics,
+        nursery: trio.Nursery,
+    ) -> None:
+        self.store = store
+        self.limits = limits
+        self.metrics = metrics
+        self.live: dict[str, Session] = {}
+        self.watchers = Watchers()
+        self.read_limiter = trio.CapacityLimiter(_READ_THREADS)
+        self.closing = False
+        self._open_limiter = trio.CapacityLimiter(_OPEN_THREADS)
+        self._runtime = Runtime(limits, window, self.read_limiter)
+        self._nursery = nursery
+        self._locks: dict[str, trio.Lock] = {}
+
+    # ------------------------------------------------------------------ threads and locks
+
+    async def in_reader(self, call: Callable[..., T], *args: Any) -> T:
+        """Run a blocking read in a thread of the bounded pool for reads and lists."""
+        return await trio.to_thread.run_sync(call, *args, limiter=self.read_limiter)
+
+    async def _in_opener(self, call: Callable[..., T], *args: Any) -> T:
+        return await trio.to_thread.run_sync(call, *args, limiter=self._open_limiter)
+
+    @asynccontextmanager
+    async def exclusive(self, session_id: str) -> AsyncIterator[None]:
+        """Hold the lock of one id."""
+        lock = self._locks.setdefault(session_id, trio.Lock())
+        async with lock:
+            try:
+                yield
+            finally:
+                if not lock.statistics().tasks_waiting:
+                    self._locks.pop(session_id, None)
+
+    def _refuse_if_closing(self) -> None:
+        if self.closing:
+            raise ShuttingDownError("the daemon is stopping; connect again when it is back")
+
+    # ------------------------------------------------------------------ coming to life
+
+    def get(self, session_id: str) -> Session | None:
+        """The live session of that id."""
+        return self.live.get(session_id)
+
+    def writable(self, session_id: str) -> Session:
+        """The live session of that id, for a call that brings a writer.
+
+        Raises:
+            WriterLostError: No such session is live, so no writer holds it.
+        """
+        session = self.live.get(session_id)
+        if session is None:
+            raise writer_lost(session_id, "nobody has it open for writing")
+        return session
+
+    def claim_of(self, session_id: Any, writer: Any) -> Claim | None:
+        """The claim that a writer proves, or None."""
+        session = self.live.get(session_id) if isinstance(session_id, str) else None
+        claim = None if session is None else session.claim
+        return claim if claim is not None and claim.writer == writer and not claim.lost else None
+
+    async def create(
+        self, header_of: Callable[[str], Header], session_id: str | None, taker: Taker
+    ) -> Session:
+        """Create a session and give its write handle to `taker`; nothing is on disk yet.
+
+        Args:
+            header_of: Makes the header for the id.
+            session_id: None for a fresh one.
+            taker: The connection that gets the handle.
+
+        Raises:
+            SessionExistsError: The id is taken.
+        """
+        name = new_session_id() if session_id is None else session_id
+        async with self.exclusive(name):
+            self._refuse_if_closing()
+            if name in self.live:
+                raise SessionExistsError(
+                    f"session '{name}' exists already; open it, or choose another id", session=name
+                )
+            handle = await self._in_opener(self.store.create, header_of(name))
+            session = self._start(handle, Fold())
+            session.take(Claim(name, taker, now_ms(), 0), resumed=False)
+        return session
+
+    async def open_write(
+        self, session_id: str, taker: Taker, continued: Continue | None, *, takeover: bool
+    ) -> Session:
+        """Give the write handle of a session to `taker`.
+
+        Args:
+            session_id: Which session.
+            taker: The connection that gets the handle.
+            continued: Set by a living agent that goes on with the handle it had.
+            takeover: Take a reserved session from a holder that lives but has lost its connection.
+
+        Raises:
+            SessionBusyError: The handle is taken, or reserved for a living process.
+            WriterLostError: `continued` does not name the last holder.
+            SessionNotFoundError, LogCorruptError, FormatUnsupportedError, UnsafePathError: It cannot be opened.
+            DshdError: Events of an earlier handle are not on disk and cannot be written now.
+        """
+        async with self.exclusive(session_id):
+            self._refuse_if_closing()
+            session = self.live.get(session_id)
+            if session is None:
+                session = await self._load(session_id, taker, continued, takeover=takeover)
+            else:
+                await self._regain(session, taker, continued, takeover=takeover)
+            base = session.fold.next_seq
+            if continued is not None and session.reservation is not None:
+                base = session.reservation.base_seq
+            session.take(Claim(session_id, taker, now_ms(), base), resumed=continued is not None)
+            await self._record_holder(session)
+        return session
+
+    async def _load(
+        self, session_id: str, taker: Taker, continued: Continue | None, *, takeover: bool
+    ) -> Session:
+        handle = await self._in_opener(self.store.open, session_id, "write")
+        try:
+            fold = await self._in_opener(folded, handle)
+            record = await self._in_opener(handle.read_holder)
+            self._check_reserved(session_id, fold, record, (taker, continued, takeover))
+            if continued is not None:
+                await self._check_untouched(session_id, handle, fold, continued)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self._in_opener(handle.close)
+            raise
+        session = self._start(handle, fold)
+        session.reservation = record
+        return session
+
+    async def _regain(
+        self, session: Session, taker: Taker, continued: Continue | None, *, takeover: bool
+    ) -> None:
+        claim = session.claim
+        if claim is not None and not claim.lost:
+            own = continued is not None and claim.writer == continued.writer
+            if not own or (claim.taker.pid, claim.taker.start_time) != (
+                taker.pid,
+                taker.start_time,
+            ):
+                raise session.busy()
+            self._lose(session, claim, "another connection of its process continued it")
+            session.reservation = claim.record()
+        else:
+            asked = (taker, continued, takeover)
+            self._check_reserved(session.id, session.fold, session.reservation, asked)
+        await session.drain.wait_durable(session.admitted_seq, losable=False)
+
+    def _check_reserved(
+        self,
+        session_id: str,
+        fold: Fold,
+        record: HolderRecord | None,
+        asked: tuple[Taker, Continue | None, bool],
+    ) -> None:
+        taker, continued, takeover = asked
+        if continued is not None:
+            if record is None or record.writer_hash != hash_writer(continued.writer):
+                raise writer_lost(session_id, "it was closed, or a later holder has opened it")
+            return
+        if fold.open_turn is None or record is None or takeover:
+            return
+        if not same_process(record, taker) and holder_alive(record):
+            raise busy_error(session_id, record_holder(record))
+
+    async def _check_untouched(
+        self, session_id: str, handle: SessionHandle, fold: Fold, continued: Continue
+    ) -> None:
+        """Refuse to continue over closers or an end-seed that the agent does not know of."""
+        if fold.next_seq <= continued.next_seq:
+            return
+        later = await self._in_opener(lambda: list(handle.read(continued.next_seq)))
+        if any(_ends_a_life(event) for event in later):
+            raise writer_lost(session_id, f"it was recovered after seq {continued.next_seq}")
+
+    async def _record_holder(self, session: Session) -> None:
+        try:
+            await session.record_holder()
+        except DshdError as error:
+            # It is written with the first batch then; a full disk must not keep a session from being opened.
+            log.warning("session.holder_record_failed", session=session.id, kind=error.kind)
+
+    def _start(self, handle: SessionHandle, fold: Fold) -> Session:
+        session = Session(handle, fold, self._runtime, _Observer(self, handle.header.id))
+        self.live[session.id] = session
+        self._nursery.start_soon(self._run_session, session)
+        return session
+
+    async def _run_session(self, session: Session) -> None:
+        """Run a session's drain in a nursery of its own until it is retired; a failure stays in the session."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(session.drain.run)
+                await session.retired.wait()
+                nursery.cancel_scope.cancel()
+        except Exception as error:  # noqa: BLE001  # one session's defect must not end the others
+            incident = new_incident("session.fault", error, session=session.id)
+            session.drain.lose_waiters(incident, every=True)
+            if session.claim is not None:
+                session.claim.lost = True
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._close_handle(session)
+            if self.live.get(session.id) is session:
+                del self.live[session.id]
+            session.gone.set()
+
+    async def _close_handle(self, session: Session) -> None:
+        try:
+            await self._in_opener(session.handle.close)
+        except (DshdError, OSError) as error:
+            log.warning("session.close_failed", session=session.id, exc_info=error)
+        if not session.handle.materialised:
+            self.watchers.end(session.id, "the session was never written")
+
+    # ------------------------------------------------------------------ ending
+
+    def _lose(self, session: Session, claim: Claim, why: str) -> None:
+        claim.lost = True
+        session.drain.lose_waiters(writer_lost(session.id, why))
+
+    def lose_connection(self, connection: object) -> None:
+        """End every handle of a connection that is gone; what it had admitted is flushed by the registry."""
+        for session in list(self.live.values()):
+            claim = session.claim
+            if claim is not None and claim.taker.connection is connection and not claim.lost:
+                self._lose(session, claim, "the connection that held it has ended")
+                self._nursery.start_soon(self._end_claim, session, claim)
+
+    async def close(self, session_id: str, writer: str) -> dict[str, Any]:
+        """End a write handle: flush, free it, and forget the session when everything is on disk.
+
+        Not cancellable once the writer is accepted.
+
+        Raises:
+            WriterLostError: The writer holds nothing.
+            DshdError: The flush failed. The handle is free all the same; the events stay with the session.
+        """
+        session = self.writable(session_id)
+        claim = session.require_writer(writer)
+        self._lose(session, claim, "session.close ended it")
+        with trio.CancelScope(shield=True):
+            error = await self._end_claim(session, claim, closed=True)
+        if error is not None:
+            raise error.with_facts()
+        result = {"nextSeq": session.admitted_seq, "durableSeq": session.durable_seq}
+        return session.with_notification_error(claim, result)
+
+    async def _end_claim(
+        self, session: Session, claim: Claim, *, closed: bool = False
+    ) -> DshdError | None:
+        async with self.exclusive(session.id):
+            if session.claim is not claim:
+                return None
+            error = await self._flush_left(session)
+            session.claim = None
+            session.reservation = None if closed else claim.record()
+            if closed and session.handle.materialised:
+                await self._clear_holder(session)
+            if session.drain.clean and error is None:
+                await self._retire(session)
+        return error
+
+    async def _flush_left(self, session: Session) -> DshdError | None:
+        if session.drain.clean:
+            return None
+        try:
+            await session.drain.wait_durable(session.admitted_seq, losable=False)
+        except DshdError as error:
+            log.warning(
+                "session.events_kept",
+                session=session.id,
+                first_seq=session.durable_seq,
+                next_seq=session.admitted_seq,
+                kind=error.kind,
+            )
+            return error
+        return None
+
+    async def _clear_holder(self, session: Session) -> None:
+        try:
+            await self._in_opener(session.handle.clear_holder)
+        except (DshdError, OSError) as error:
+            log.warning("session.holder_record_failed", session=session.id, exc_info=error)
+
+    async def _retire(self, session: Session) -> None:
+        session.retired.set()
+        await session.gone.wait()
+
+    async def flush_all(self) -> None:
+        """Try once to make every session's admitted events durable."""
+        async with trio.open_nursery() as nursery:
+            for session in list(self.live.values()):
+                nursery.start_soon(self._flush_left, session)
+
+    async def wait_ended(self, limit_s: float) -> None:
+        """Wait until every retired session has released its log, for `limit_s` at most."""
+        with trio.move_on_after(limit_s):
+            for session in list(self.live.values()):
+                await session.gone.wait()
+
+    def summary(self) -> str:
+        """One line about the live sessions, for people."""
+        failing = [one.drain.failure for one in self.live.values() if one.drain.failure]
+        text = f"{len(self.live)} live sessions"
+        if failing:
+            text += f", {len(failing)} cannot write ({failing[0].kind})"
+        return text
+
+    async def shut_down(self, limit_s: float) -> bool:
+        """Flush and end every session; what cannot be written within `limit_s` is logged by id and seqs.
+
+        Returns:
+            Whether everything admitted is durable.
+        """
+        self.closing = True
+        with trio.move_on_after(limit_s):
+            await self.flush_all()
+        written = True
+        for session in list(self.live.values()):
+            if not session.drain.clean:
+                written = False
+                log.error(
+                    "session.events_lost",
+                    session=session.id,
+                    first_seq=session.durable_seq,
+                    next_seq=session.admitted_seq,
+                )
+                session.drain.abandon()
+            session.retired.set()
+        return written
+
+    # ------------------------------------------------------------------ what handlers ask
+
+    def batch_durable(self, session_id: str, events: Sequence[Event]) -> None:
+        """Tell those who follow the session."""
+        self.watchers.publish(session_id, events)
+
+    async def require_stored(self, session_id: str) -> None:
+        """Raise SessionNotFoundError unless the session is live or on disk."""
+        if session_id not in self.live:
+            await self.in_reader(self.store.stat, session_id)
+
+
+class _Observer:
+    """Counts a session's attempts and passes durable events on."""
+
+    def __init__(self, registry: Registry, session_id: str) -> None:
+        self._registry = registry
+        self._session_id = session_id
+
+    def batch_durable(self, events: Sequence[Event], seconds: float) -> None:
+        metrics = self._registry.metrics
+        metrics.inc("dshd_flushes")
+        metrics.observe("dshd_flush_seconds", seconds)
+        metrics.observe("dshd_batch_events", len(events))
+        session = self._registry.live.get(self._session_id)
+        if session is not None:
+            session.holder_written()
+        self._registry.batch_durable(self._session_id, events)
+
+    def batch_failed(self, error: DshdError, seconds: float) -> None:
+        self._registry.metrics.inc("dshd_flush_failures", kind=error.kind)
+        log.warning(
+            "session.flush_failed", session=self._session_id, kind=error.kind, seconds=seconds
+        )
+
+    def fault(self, error: BaseException) -> InternalFaultError:
+        return new_incident("session.flush_fault", error, session=self._session_id)
+
+
+def folded(handle: SessionHandle) -> Fold:
+    """Fold a stored log. Blocking.
+
+    Raises:
+        LogCorruptError: Its surface cannot be folded.
+    """
+    fold = Fold()
+    for event in handle.read():
+        try:
+            fold.apply(event)
+        except SurfaceDefectError as defect:
+            raise LogCorruptError(
+                f"session '{handle.header.id}': the event at seq {fold.next_seq} breaks the rule '{defect.rule}';"
+                " run dshd verify to see what is readable",
+                session=handle.header.id,
+                seq=fold.next_seq,
+                rule=defect.rule,
+            ) from defect
+    return fold
+
+
+def not_found(session_id: str) -> SessionNotFoundError:
+    """The error for an id that nothing stands for."""
+    return SessionNotFoundError(
+        f"no session '{session_id}'; dshctl list shows those that there are", session=session_id
+    )
+
+
+def _ends_a_life(event: Event) -> bool:
+    if event["type"] == "session/end-seed":
+        return True
+    if event["type"] != "turn/end":
+        return False
+    data = event["data"]
+    return isinstance(data, dict) and _kind(data.get("reason")) == "interrupted"
+
+
+def _kind(reason: Any) -> Any:
+    return reason.get("kind") if isinstance(reason, dict) else None
