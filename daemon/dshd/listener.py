@@ -13,14 +13,13 @@ import socket
 import stat
 import struct
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
 from dshd.directories import make_private_dir, open_socket_dir
-from dshd.sessions.processes import process_start_time
+from dshd.sessions.processes import Peer, process_start_time
 from dshd.settings import CannotStartError
 from dshd.systemd import inherited_sockets
 
@@ -38,20 +37,6 @@ _ACCEPT_PAUSE_S = 0.1
 _ACCEPT_REPORT_S = 60.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _POINTER = "socket"
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """Who is at the other end, as the kernel said when the connection was made.
-
-    `start_time` is that process's (see `dshd.sessions.processes`); None when it had already ended or lives in
-    another PID namespace (then `pid` is 0).
-    """
-
-    pid: int
-    uid: int
-    gid: int
-    start_time: int | None
 
 
 def peer(stream: trio.SocketStream) -> Peer:

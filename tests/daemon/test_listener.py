@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from dshd.listener import Peer, is_admitted, open_listeners, peer, run_acceptor
+from dshd.listener import is_admitted, open_listeners, peer, run_acceptor
 from dshd.metrics import Metrics
+from dshd.sessions.processes import Peer
 from dshd.settings import CannotStartError, Settings
 
 if TYPE_CHECKING:
@@ -247,6 +248,7 @@ from pathlib import Path
 from dshd.listener import open_listeners, run_acceptor
 from dshd.logs import configure_logs
 from dshd.metrics import Metrics
+from dshd.sessions.processes import Peer
 from dshd.settings import Settings
 
 folder = Path({str(folder)!r})

@@ -6,6 +6,7 @@ is dead: it will never write again.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -14,6 +15,20 @@ _STATE_FIELD = (
 )
 _START_FIELD = 19  # field 22 of proc(5)
 _DEAD_STATES = frozenset(b"ZXx")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end, as the kernel said when the connection was made.
+
+    `start_time` is that process's (see `process_start_time`); None when it had already ended or lives in
+    another PID namespace (then `pid` is 0).
+    """
+
+    pid: int
+    uid: int
+    gid: int
+    start_time: int | None
 
 
 def _stat_fields(pid: int) -> list[bytes] | None:
