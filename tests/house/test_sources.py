@@ -113,14 +113,13 @@ def banned_names(root: Path) -> list[str]:
 
 
 def modules_without_a_rule(root: Path) -> list[str]:
-    """A module opens with what it owns; an `__init__.py` is empty."""
+    """A module opens with what it owns; a package's own file is empty, or says what it is for."""
     found: list[str] = []
     for path in python_files(root, PARTS):
         text = path.read_text("utf-8")
-        if path.name == "__init__.py":
-            if text.strip():
-                found.append(f"{path.relative_to(root)} is not empty")
-        elif ast.get_docstring(ast.parse(text)) is None:
+        if ast.get_docstring(ast.parse(text)) is None and (
+            text.strip() or path.name != "__init__.py"
+        ):
             found.append(f"{path.relative_to(root)} does not say what it owns")
     return found
 
