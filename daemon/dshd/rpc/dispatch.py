@@ -13,6 +13,7 @@ from jsonrpcserver import Success
 from jsonrpcserver.async_dispatcher import dispatch_request
 from jsonrpcserver.exceptions import JsonRpcError
 from jsonrpcserver.request import Request as LibraryRequest
+from oslash.either import Left
 
 from dsh_protocol.errors import DshdError, InternalFaultError, InvalidParamsError, from_wire
 from dsh_protocol.method import METHODS, convert_params, find_method
@@ -58,10 +59,9 @@ class Dispatcher:
             raise from_wire(_not_served(name))
         asked = LibraryRequest(method=name, params=request.params, id=request.id)
         _, outcome = await dispatch_request(self._methods, context, asked)
-        found = outcome._value  # noqa: SLF001  # the library's Either has no other way in
-        if hasattr(found, "result"):
-            return found.result
-        raise _rewritten(name, found)
+        if isinstance(outcome, Left):
+            raise _rewritten(name, outcome._error)  # noqa: SLF001  # the library's Either has no other way in
+        return outcome._value.result  # noqa: SLF001  # likewise
 
 
 def _wrap(name: str, handler: Callable[[Context, Any], Awaitable[Any]]) -> Callable[..., Any]:
