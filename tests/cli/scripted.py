@@ -104,3 +104,25 @@ def session(session_id: str, **changes: Any) -> dict[str, Any]:
         "problem": None,
         **changes,
     }
+
+
+REPAIR = {
+    "callId": "c1",
+    "name": "append_line",
+    "arguments": "{}",
+    "turn": 1,
+    "step": 1,
+    "code": "TOOL_OUTCOME_UNKNOWN",
+    "callSeq": 7,
+    "idempotencyKey": "dshd1-00",
+    "message": "verify first",
+}
+CLOSERS: list[dict[str, Any]] = [{"type": "turn/end", "seq": 12, "time": 1, "data": {}}]
+PREVIEW: dict[str, Any] = {
+    "committed": False,
+    "repairs": [REPAIR],
+    "closers": CLOSERS,
+    "nextSeq": 14,
+}
+PROBLEM = {"kind": "LOG_CORRUPT", "message": "bad frame", "path": "/r/a1/log", "offset": 77}
+BROKEN = session("a1", state="interrupted", openTurn=1, openStep=1, pendingCalls=["c1"])

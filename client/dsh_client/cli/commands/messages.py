@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dsh_client.cli.commands.log import text_of
 from dsh_client.cli.hints import command
-from dsh_client.cli.values import as_list, as_object, count
+from dsh_client.cli.transcript import print_message
+from dsh_client.cli.values import as_object, count
 from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run(arguments: Namespace, context: Context) -> int:
         last = page
         for message in page["messages"]:
             if out.is_table:
-                _print(index, message, out)
+                print_message(index, message, out)
             elif out.form == "jsonl":
                 out.json(message)
             index += 1
@@ -70,16 +70,6 @@ def _pages(arguments: Namespace, context: Context) -> Iterator[dict[str, Any]]:
             left -= len(page["messages"])
         if offset is None or not page["messages"] or (left is not None and left <= 0):
             return
-
-
-def _print(index: int, message: dict[str, Any], out: Output) -> None:
-    """Print one message: who speaks, then what is said."""
-    kind = as_object(message.get("source")).get("kind")
-    role = str(message.get("role"))
-    out.line(f"#{index} {role}" + (f" ({kind})" if kind and kind != role else ""))
-    content = message.get("content")
-    for block in as_list(content) or [content]:
-        out.block(text_of([block]), "    ")
 
 
 def _remarks(last: dict[str, Any], arguments: Namespace, out: Output) -> int:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dsh_client.cli.commands.show import print_repairs
 from dsh_client.cli.context import UsageError
 from dsh_client.cli.hints import command
+from dsh_client.cli.transcript import print_repairs
 from dsh_client.cli.values import as_list, as_object
 from dsh_client.errors import ClientError
 from dsh_protocol.errors import EXIT_OK, DshdError

@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from dsh_client.cli.hints import command
-from dsh_client.cli.output import Column
 from dsh_client.cli.text import shell_word
+from dsh_client.cli.transcript import print_repairs
 from dsh_client.cli.values import as_list, as_object
 from dsh_protocol.errors import (
     EXIT_FAILURE,
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from dsh_client.cli.context import Context
     from dsh_client.cli.output import Output
-
-_REPAIRS = (Column("CALL"), Column("TOOL"), Column("VERDICT"), Column("IDEMPOTENCY KEY"))
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -49,20 +47,6 @@ def run(arguments: Namespace, context: Context) -> int:
         context.out.line()
         context.out.line(f"next: {_next(session)}")
     return EXIT_OK if session.get("problem") is None else EXIT_FAILURE
-
-
-def print_repairs(repairs: list[dict[str, Any]], out: Output) -> None:
-    """Print the verdict on each unanswered call."""
-    rows = [
-        [
-            str(repair.get("callId")),
-            str(repair.get("name")),
-            str(repair.get("code")),
-            repair.get("idempotencyKey") or "-",
-        ]
-        for repair in repairs
-    ]
-    out.table(_REPAIRS, rows)
 
 
 def _fields(session: dict[str, Any], out: Output) -> list[tuple[str, str]]:
