@@ -16,7 +16,7 @@ import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -129,6 +129,10 @@ class DaemonProcess:
         """
         return call(self.socket, method, **params)
 
+    def connect(self) -> Connection:
+        """Open a connection to it."""
+        return Connection(self.socket)
+
     def kill(self) -> None:
         """SIGKILL it and everything it started; nothing where it does not run."""
         if self._process is not None and self._process.poll() is None:
@@ -166,25 +170,77 @@ def clean_environ(home: Path) -> dict[str, str]:
     return kept | {"HOME": str(home)}
 
 
-def call(path: Path, method: str, **params: Any) -> Any:
-    """Make one call by the standard library alone, so that no client of ours hides a fault of the daemon.
+class Connection:
+    """One connection by the standard library alone, so that no client of ours hides a fault of the daemon.
 
-    Raises:
-        CallRefusedError: The answer is an error.
-        ConnectionRefusedError, FileNotFoundError: Nobody listens.
+    A write handle that it opens ends with it. A context manager.
     """
-    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(START_LIMIT_S)
-        sock.connect(str(path))
-        sock.sendall(json.dumps(request).encode() + b"\n")
-        received = b""
-        while not received.endswith(b"\n"):
-            piece = sock.recv(1 << 16)
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(START_LIMIT_S)
+        try:
+            self.socket.connect(str(path))
+        except OSError:
+            self.socket.close()
+            raise
+        self._received = b""
+        self._last_id = 0
+        self._kept: dict[Any, dict[str, Any]] = {}
+        self.notifications: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def call(self, method: str, **params: Any) -> Any:
+        """Send a call, wait for its answer, and return the result.
+
+        Raises:
+            CallRefusedError: The answer is an error.
+            ConnectionRefusedError: The connection ended before the answer.
+        """
+        return self.result(self.send(method, **params))
+
+    def send(self, method: str, **params: Any) -> int:
+        """Send a call and return its id, for `result`."""
+        self._last_id += 1
+        request = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
+        self.send_line(json.dumps(request).encode())
+        return self._last_id
+
+    def send_line(self, line: bytes) -> None:
+        """Send any bytes as one line."""
+        self.socket.sendall(line + b"\n")
+
+    def result(self, call_id: int) -> Any:
+        """Return the result of a call that was sent; other answers and notifications are kept meanwhile."""
+        while call_id not in self._kept:
+            message = self.read_message()
+            if "id" in message:
+                self._kept[message["id"]] = message
+            else:
+                self.notifications.append(message)
+        answer = self._kept.pop(call_id)
+        if "error" in answer:
+            raise CallRefusedError(answer["error"])
+        return answer["result"]
+
+    def read_message(self) -> dict[str, Any]:
+        """Return the next line, whatever it is."""
+        while b"\n" not in self._received:
+            piece = self.socket.recv(1 << 16)
             if not piece:
                 raise ConnectionRefusedError("the connection ended before the answer")
-            received += piece
-    answer = json.loads(received)
-    if "error" in answer:
-        raise CallRefusedError(answer["error"])
-    return answer["result"]
+            self._received += piece
+        line, self._received = self._received.split(b"\n", 1)
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+
+def call(path: Path, method: str, **params: Any) -> Any:
+    """Make one call over a connection of its own. See `Connection.call`."""
+    with Connection(path) as connection:
+        return connection.call(method, **params)
