@@ -94,14 +94,23 @@ class Link:
         self._exchange.max_line_bytes = limits.get("maxLineBytes")
 
     def wait(self, ticket: Ticket, timeout: float) -> Any:
-        """Return the result of a call, reading for everybody while nobody else does.
-
-        An interrupted wait (KeyboardInterrupt) closes the connection.
+        """Return the result of a call.
 
         Raises:
             DshdError: The daemon's answer is an error.
             ConnectionLostError: The connection ended first.
             CallTimeoutError: No answer in time; the connection is closed.
+        """
+        self.wait_answered(ticket, timeout)
+        return ticket.take()
+
+    def wait_answered(self, ticket: Ticket, timeout: float) -> None:
+        """Wait until a call is answered or the connection lost, reading for everybody while nobody else does.
+
+        An interrupted wait (KeyboardInterrupt) closes the connection.
+
+        Raises:
+            CallTimeoutError: Neither in time; the connection is closed.
         """
         deadline = time.monotonic() + timeout
         try:
@@ -114,7 +123,6 @@ class Link:
                 ConnectionLostError(f"the wait for {ticket.method} was interrupted: {error!r}")
             )
             raise
-        return ticket.take()
 
     def close(self) -> None:
         """End the connection; calls in flight fail. Idempotent."""

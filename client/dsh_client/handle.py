@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from dsh_client.errors import (
     ClientError,
@@ -32,84 +32,23 @@ from dsh_protocol.ids import new_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from dsh_client.exchange import Ticket
-
-T = TypeVar("T")
+    from dsh_client.ports import Line, Ports
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 
 
-class Line(Protocol):
-    """One connection, as both flavours have it."""
+class Header(TypedDict, total=False):
+    """What `session.create` takes besides the id; keys as on the wire."""
 
-    @property
-    def lost(self) -> ClientError | None:
-        """Why it ended, or None."""
-        ...
-
-    def start(self, method: str, params: Mapping[str, Any], timeout: float) -> Ticket:
-        """Send a call; never waits for its answer."""
-        ...
-
-    def close(self) -> None:
-        """End it; calls in flight fail."""
-        ...
-
-
-class Ports(Protocol):
-    """What a flavour brings: its lock, its clock, its way to wait."""
-
-    timeout: float
-
-    def guard(self) -> AbstractContextManager[Any]:
-        """Return the lock under which the ledger is used; nothing waits inside."""
-        ...
-
-    def turnstile(self) -> AbstractAsyncContextManager[Any]:
-        """Return the lock that lets one caller mend the connection while the others wait."""
-        ...
-
-    async def connect(self, within: float) -> Line:
-        """Return a living connection, or raise `DaemonUnavailableError` at once."""
-        ...
-
-    async def wait(self, line: Line, ticket: Ticket, within: float) -> None:
-        """Wait until a call is answered or its connection lost.
-
-        Raises:
-            CallTimeoutError: Neither in time; the connection is closed.
-        """
-        ...
-
-    async def pause(self, seconds: float) -> None:
-        """Let time pass."""
-        ...
-
-    def now(self) -> float:
-        """Return a clock that only counts."""
-        ...
-
-    def wall_clock(self) -> int:
-        """Return epoch milliseconds."""
-        ...
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run shared code whose ports block and so never suspend.
-
-    Raises:
-        RuntimeError: It suspended after all: asynchronous ports were handed to the blocking client.
-    """
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    coroutine.close()
-    raise RuntimeError("the blocking client was given something to await")
+    cwd: str
+    parentSession: str
+    seedLength: int
+    origin: Any
+    delegationDepth: int
+    agentPreset: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +65,7 @@ class Opening:
     id: str | None
     create: bool
     takeover: bool
-    header: Mapping[str, Any]
+    header: Header
 
 
 class Handle:
@@ -142,6 +81,7 @@ class Handle:
         """Make a handle that is not open."""
         self._ports = ports
         self._opening = opening
+        self._patience = ports.timeout
         self._line: Line | None = None
         self._asked: tuple[Line, Ticket] | None = None
         self.session: dict[str, Any] = {}
@@ -171,8 +111,8 @@ class Handle:
 
         self._line = await self._persist(attempt, deadline, patient=False)
 
-    async def record(self, events: list[dict[str, Any]]) -> int:
-        """Append events; return the seq of the first. They are admitted, not yet durable.
+    async def record(self, events: list[dict[str, Any]]) -> Entry:
+        """Append events; return their entry, whose `first` is their seq. They are admitted, not yet durable.
 
         While the latch is closed they are kept (and sent, where there is a connection) without waiting: what has
         happened belongs into the log even if nothing more may happen. `flush` answers for them.
@@ -182,25 +122,50 @@ class Handle:
             DshdError: Why the daemon did not take them.
             ClientError: No answer; they are kept and sent again by `flush`.
         """
-        if not events:
-            return self.ledger.next_seq
         if self.ledger.failure is not None:
-            return self._keep(events)
-        entry, _ = await self._call(APPEND, events, {}, gated=False)
-        return entry.first
+            return self.keep(events)
+        entry = Entry(APPEND, events)
+        await self._call(entry, gated=False)
+        return entry
 
-    async def checkpoint(
-        self, method: str, events: list[dict[str, Any]], extra: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Record events, the checkpoint's own included, and wait until it is passed.
+    def keep(self, events: list[dict[str, Any]]) -> Entry:
+        """Append events without waiting for an answer; return their entry. Never raises for a lost daemon.
+
+        For what has happened when there is no time or no use to wait: the closing of a cancelled turn, a result
+        after the latch closed. `flush` and later checkpoints answer for them.
+        """
+        deadline = self._deadline()
+        with self._ports.guard():
+            self._absorb(deadline)
+            behind = bool(self.ledger.unsent())
+            entry = Entry(APPEND, events, waited=False)
+            self.ledger.add(entry)
+            if not behind:
+                self._send(entry, deadline)
+            return entry
+
+    async def checkpoint(self, entry: Entry) -> dict[str, Any]:
+        """Record an entry's events, the checkpoint's own included, and wait until it is passed.
+
+        Afterwards `entry.placed` tells whether its events are (or will be) in the log, passed or not.
 
         Raises:
             LatchedError: An earlier checkpoint failed; nothing is sent.
             DshdError: It failed. The latch is closed from here on.
             ClientError: No answer in time. Likewise.
         """
-        _, result = await self._call(method, events, extra or {}, gated=True)
-        return result
+        return await self._call(entry, gated=True)
+
+    async def messages(self) -> list[dict[str, Any]]:
+        """Return the history as a provider takes it, page by page put together."""
+        found: list[dict[str, Any]] = []
+        params: dict[str, Any] = {"id": self.id}
+        while True:
+            page = await self.ask("session.messages", params)
+            found += page["messages"]
+            if page.get("nextOffset") is None or not page["messages"]:
+                return found
+            params["offset"] = page["nextOffset"]
 
     async def flush(self) -> int:
         """Wait until everything recorded is durable; return how many events are. Opens the latch.
@@ -219,7 +184,7 @@ class Handle:
                 await self._mend(self._line, deadline)
             with self._ports.guard():
                 self._send_all(self.ledger.unsent(), deadline)
-            await self._call(FLUSH, [], {}, gated=False)
+            await self._call(Entry(FLUSH, []), gated=False)
             with self._ports.guard():
                 refused, self.ledger.refused = self.ledger.refused, None
                 if refused is not None:
@@ -230,28 +195,25 @@ class Handle:
             raise
         return self.ledger.durable_seq
 
-    async def close(self) -> None:
+    async def close(self, within: float | None = None) -> None:
         """Give the handle up; what is recorded is made durable first.
+
+        Args:
+            within: Seconds that it may take, where that is less than the client's time-out.
 
         Raises:
             DshdError: That failed; the handle is free all the same, and the events stay with the daemon.
             ClientError: The daemon could not be asked.
         """
-        deadline = self._deadline()
-        line = self._line
-        if line is None:
-            return
-        if line.lost is not None and not self.ledger.entries:
-            return  # it ended with its connection, and nothing is owed
+        if within is not None:
+            self._patience = min(self._patience, within)
         if self.ledger.unsent():
             await self.flush()
-        await self.ask("session.close", {"id": self.id, "writer": self.ledger.writer}, deadline)
+        await self.ask("session.close", {"id": self.id, "writer": self.ledger.writer})
 
-    async def ask(
-        self, method: str, params: Mapping[str, Any], deadline: float | None = None
-    ) -> dict[str, Any]:
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Make a call that records nothing, on this handle's connection, reconnecting as needed."""
-        until = self._deadline() if deadline is None else deadline
+        until = self._deadline()
         while True:
             line = self._line
             if line is None:
@@ -269,30 +231,25 @@ class Handle:
 
     # -- calls that record ------------------------------------------------------------------------------------------
 
-    async def _call(
-        self, method: str, events: list[dict[str, Any]], extra: dict[str, Any], *, gated: bool
-    ) -> tuple[Entry, dict[str, Any]]:
+    async def _call(self, entry: Entry, *, gated: bool) -> dict[str, Any]:
         deadline = self._deadline()
-        entry: Entry | None = None
         try:
             with self._ports.guard():
                 self._absorb(deadline)
                 if gated:
                     self.ledger.check_latch()
-                entry = self.ledger.add(method, events, extra)
+                self.ledger.add(entry)
                 self._send(entry, deadline)
             result = await self._outcome(entry, deadline)
             if gated:
                 self.ledger.check_latch()  # closed while this call was under way: nothing may run
-        except (ClientError, DshdError) as failure:
-            if isinstance(failure, ClientError) and entry is not None:
-                self.ledger.latch(failure)
+        except ClientError as failure:
+            self.ledger.latch(failure)
             raise
         else:
-            return entry, result
+            return result
         finally:
-            if entry is not None:
-                entry.abandon()
+            entry.abandon()
 
     async def _outcome(self, entry: Entry, deadline: float) -> dict[str, Any]:
         """Wait for an entry's answer; reconnect and let it be sent again as often as the deadline allows."""
@@ -310,17 +267,6 @@ class Handle:
                 await self._mend(line, deadline)
             else:
                 await self._ports.wait(line, ticket, deadline - self._ports.now())
-
-    def _keep(self, events: list[dict[str, Any]]) -> int:
-        deadline = self._deadline()
-        with self._ports.guard():
-            self._absorb(deadline)
-            behind = bool(self.ledger.unsent())
-            entry = self.ledger.add(APPEND, events, {})
-            entry.abandon()
-            if not behind:
-                self._send(entry, deadline)
-            return entry.first
 
     def _absorb(self, deadline: float) -> None:
         self._send_all(self.ledger.absorb(), deadline)
@@ -466,7 +412,7 @@ class Handle:
         return result
 
     def _deadline(self) -> float:
-        return self._ports.now() + self._ports.timeout
+        return self._ports.now() + self._patience
 
     def _left(self, deadline: float) -> float:
         return max(deadline - self._ports.now(), 0.001)

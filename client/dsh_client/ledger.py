@@ -59,6 +59,7 @@ class Entry:
         extra: Parameters besides `id`, `writer`, `events` and `expectedSeq`.
         first: The seq of its first event.
         waited: Whether somebody waits for the outcome.
+        placed: Whether its events have their place in the log, admitted or still to be sent.
         ticket: The call on its way or answered; None when it has to be sent (again).
         admitted: Whether the daemon holds the events.
         result: The daemon's answer, when it is final.
@@ -67,9 +68,10 @@ class Entry:
 
     method: str
     events: list[dict[str, Any]]
-    extra: dict[str, Any]
-    first: int
-    waited: bool
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    first: int = -1
+    waited: bool = True
+    placed: bool = False
     ticket: Ticket | None = None
     admitted: bool = False
     result: dict[str, Any] | None = None
@@ -151,18 +153,19 @@ class Ledger:
         if self.failure is None:
             self.failure = failure
 
-    def add(self, method: str, events: list[dict[str, Any]], extra: dict[str, Any]) -> Entry:
+    def add(self, entry: Entry) -> None:
         """Give seqs to a new call's events."""
-        entry = Entry(method, events, extra, self.next_seq, waited=True)
+        entry.first = self.next_seq
+        entry.placed = True
         self.entries.append(entry)
         self.next_seq = entry.end
-        return entry
 
     def withdraw(self, entry: Entry) -> list[Entry]:
         """Take out a call that left no trace in the log; return the later ones, which must be sent under new seqs."""
         at = self.entries.index(entry)
         later = self.entries[at + 1 :]
         del self.entries[at]
+        entry.placed = False
         gap = len(entry.events)
         self.next_seq -= gap
         if gap == 0:
