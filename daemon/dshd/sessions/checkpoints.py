@@ -7,7 +7,7 @@ runs on `DISPATCH` alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dsh_protocol import jsontext
 from dsh_protocol.errors import DshdError, EventInvalidError, WriterLostError
@@ -127,9 +127,9 @@ def starts_call(start: ToolStart) -> Callable[[Event], bool]:
     """Return what recognises the event that `checkpoint.tool` adds for this call."""
 
     def added(stored: Event) -> bool:
-        data = stored["data"]
-        if not isinstance(data, dict):
+        if not isinstance(stored["data"], dict):
             return False
+        data = cast("dict[str, Any]", stored["data"])
         if start.parent_call_id is None:
             asked = (start.call_id, start.name, start.arguments)
             found = (data.get("callId"), data.get("name"), data.get("arguments"))

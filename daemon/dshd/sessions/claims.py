@@ -33,6 +33,23 @@ class Taker:
     client: str
 
 
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """What a living agent states when it goes on with its handle: the next seq it knows, the writer it held."""
+
+    next_seq: int
+    writer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a taker asks: as one that goes on with the handle it had, or over a reservation, or neither."""
+
+    taker: Taker
+    continued: Continue | None = None
+    takeover: bool = False
+
+
 @dataclass(eq=False, slots=True)
 class Claim:
     """The write handle of one session, as its holder has it."""
@@ -91,6 +108,31 @@ def same_process(record: HolderRecord, taker: Taker) -> bool:
         and record.boot_id == boot_id()
         and (record.pid, record.start_time) == (taker.pid, taker.start_time)
     )
+
+
+def check_reserved(
+    session_id: str, open_turn: Any, record: HolderRecord | None, wish: Wish
+) -> None:
+    """Refuse a taker while the last holder is alive and may go on with its open turn.
+
+    Args:
+        session_id: For the text.
+        open_turn: None where none is open: then nothing is reserved.
+        record: Of the last holder, where there was one that did not close.
+        wish: Who asks, and how.
+
+    Raises:
+        SessionBusyError: It is reserved for another process.
+        WriterLostError: The taker wants to continue a handle that was closed or that somebody took since.
+    """
+    if wish.continued is not None:
+        if record is None or record.writer_hash != hash_writer(wish.continued.writer):
+            raise writer_lost(session_id, "it was closed, or a later holder has opened it")
+        return
+    if open_turn is None or record is None or wish.takeover:
+        return
+    if not same_process(record, wish.taker) and holder_alive(record):
+        raise busy_error(session_id, record_holder(record))
 
 
 def record_holder(record: HolderRecord) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dsh_protocol.errors import InvalidParamsError, OpenTurnError, SessionExists
 from dsh_protocol.events import Header
 from dsh_protocol.ids import new_session_id
 from dshd.sessions.fold import Fold
-from dshd.sessions.reading import surface_problem
+from dshd.sessions.folding import surface_problem
 from dshd.sessions.session import now_ms
 from dshd.sessions.surface import SurfaceDefectError
 

@@ -19,6 +19,7 @@ from dshd.sessions import closers
 from dshd.sessions.catalogue import problem_of
 from dshd.sessions.claims import holder_alive
 from dshd.sessions.fold import Fold
+from dshd.sessions.folding import surface_problem
 from dshd.sessions.messages import Transcript
 from dshd.sessions.session import preview
 from dshd.sessions.surface import SurfaceDefectError
@@ -264,17 +265,6 @@ def _format_problem(session_id: str, event: Event) -> DshdError | None:
         " ask for a partial history, or read its events",
         session=session_id,
         seq=event["seq"],
-        rule=rule,
-    )
-
-
-def surface_problem(session_id: str, seq: int, rule: str) -> LogCorruptError:
-    """The error for a stored log whose surface cannot be folded."""
-    return LogCorruptError(
-        f"session '{session_id}': the event at seq {seq} breaks the rule '{rule}';"
-        " run dshd verify to see what is readable",
-        session=session_id,
-        seq=seq,
         rule=rule,
     )
 

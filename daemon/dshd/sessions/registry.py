@@ -7,58 +7,39 @@ end here: with their connection, with `session.close`, or at shutdown, and alway
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import structlog
 import trio
 
 from dsh_protocol.errors import (
     DshdError,
-    InternalFaultError,
-    LogCorruptError,
     SessionExistsError,
-    SessionNotFoundError,
     ShuttingDownError,
 )
 from dsh_protocol.ids import new_session_id
-from dshd.sessions.claims import (
-    Claim,
-    Taker,
-    busy_error,
-    hash_writer,
-    holder_alive,
-    record_holder,
-    same_process,
-    writer_lost,
-)
+from dshd.sessions.claims import Claim, Wish, check_reserved, writer_lost
 from dshd.sessions.fold import Fold
+from dshd.sessions.folding import fold_log
 from dshd.sessions.incidents import new_incident
+from dshd.sessions.observer import SessionObserver
 from dshd.sessions.session import Runtime, Session, now_ms
-from dshd.sessions.surface import SurfaceDefectError
 from dshd.sessions.watchers import Watchers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from dsh_protocol.events import Event, Header
     from dsh_protocol.limits import Limits
     from dshd.metrics import Metrics
-    from dshd.storage.store import HolderRecord, SessionHandle, SessionStore
+    from dshd.sessions.claims import Continue, Taker
+    from dshd.storage.store import SessionHandle, SessionStore
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
 _READ_THREADS = 8
 _OPEN_THREADS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Continue:
-    """What a living agent states when it goes on with its handle: the next seq it knows, the writer it held."""
-
-    next_seq: int
-    writer: str
 
 
 class Registry:
@@ -103,7 +84,7 @@ class Registry:
         return await trio.to_thread.run_sync(call, *args, limiter=self._open_limiter)
 
     @asynccontextmanager
-    async def exclusive(self, session_id: str) -> AsyncIterator[None]:
+    async def exclusive(self, session_id: str) -> AsyncGenerator[None, None]:
         """Hold the lock of one id."""
         lock = self._locks.setdefault(session_id, trio.Lock())
         async with lock:
@@ -201,9 +182,9 @@ class Registry:
     ) -> Session:
         handle = await self._in_opener(self.store.open, session_id, "write")
         try:
-            fold = await self._in_opener(folded, handle)
+            fold = await self._in_opener(fold_log, handle)
             record = await self._in_opener(handle.read_holder)
-            self._check_reserved(session_id, fold, record, (taker, continued, takeover))
+            check_reserved(session_id, fold.open_turn, record, Wish(taker, continued, takeover))
             if continued is not None:
                 await self._check_untouched(session_id, handle, fold, continued)
         except BaseException:
@@ -228,26 +209,9 @@ class Registry:
             self._lose(session, claim, "another connection of its process continued it")
             session.reservation = claim.record()
         else:
-            asked = (taker, continued, takeover)
-            self._check_reserved(session.id, session.fold, session.reservation, asked)
+            wish = Wish(taker, continued, takeover)
+            check_reserved(session.id, session.fold.open_turn, session.reservation, wish)
         await session.drain.wait_durable(session.admitted_seq, losable=False)
-
-    def _check_reserved(
-        self,
-        session_id: str,
-        fold: Fold,
-        record: HolderRecord | None,
-        asked: tuple[Taker, Continue | None, bool],
-    ) -> None:
-        taker, continued, takeover = asked
-        if continued is not None:
-            if record is None or record.writer_hash != hash_writer(continued.writer):
-                raise writer_lost(session_id, "it was closed, or a later holder has opened it")
-            return
-        if fold.open_turn is None or record is None or takeover:
-            return
-        if not same_process(record, taker) and holder_alive(record):
-            raise busy_error(session_id, record_holder(record))
 
     async def _check_untouched(
         self, session_id: str, handle: SessionHandle, fold: Fold, continued: Continue
@@ -267,7 +231,7 @@ class Registry:
             log.warning("session.holder_record_failed", session=session.id, kind=error.kind)
 
     def _start(self, handle: SessionHandle, fold: Fold) -> Session:
-        session = Session(handle, fold, self._runtime, _Observer(self, handle.header.id))
+        session = Session(handle, fold, self._runtime, SessionObserver(self, handle.header.id))
         self.live[session.id] = session
         self._nursery.start_soon(self._run_session, session)
         return session
@@ -325,6 +289,7 @@ class Registry:
         session = self.writable(session_id)
         claim = session.require_writer(writer)
         self._lose(session, claim, "session.close ended it")
+        error: DshdError | None = None
         with trio.CancelScope(shield=True):
             error = await self._end_claim(session, claim, closed=True)
         if error is not None:
@@ -428,69 +393,10 @@ class Registry:
             await self.in_reader(self.store.stat, session_id)
 
 
-class _Observer:
-    """Counts a session's attempts and passes durable events on."""
-
-    def __init__(self, registry: Registry, session_id: str) -> None:
-        self._registry = registry
-        self._session_id = session_id
-
-    def batch_durable(self, events: Sequence[Event], seconds: float) -> None:
-        metrics = self._registry.metrics
-        metrics.inc("dshd_flushes")
-        metrics.observe("dshd_flush_seconds", seconds)
-        metrics.observe("dshd_batch_events", len(events))
-        session = self._registry.live.get(self._session_id)
-        if session is not None:
-            session.holder_written()
-        self._registry.batch_durable(self._session_id, events)
-
-    def batch_failed(self, error: DshdError, seconds: float) -> None:
-        self._registry.metrics.inc("dshd_flush_failures", kind=error.kind)
-        log.warning(
-            "session.flush_failed", session=self._session_id, kind=error.kind, seconds=seconds
-        )
-
-    def fault(self, error: BaseException) -> InternalFaultError:
-        return new_incident("session.flush_fault", error, session=self._session_id)
-
-
-def folded(handle: SessionHandle) -> Fold:
-    """Fold a stored log. Blocking.
-
-    Raises:
-        LogCorruptError: Its surface cannot be folded.
-    """
-    fold = Fold()
-    for event in handle.read():
-        try:
-            fold.apply(event)
-        except SurfaceDefectError as defect:
-            raise LogCorruptError(
-                f"session '{handle.header.id}': the event at seq {fold.next_seq} breaks the rule '{defect.rule}';"
-                " run dshd verify to see what is readable",
-                session=handle.header.id,
-                seq=fold.next_seq,
-                rule=defect.rule,
-            ) from defect
-    return fold
-
-
-def not_found(session_id: str) -> SessionNotFoundError:
-    """The error for an id that nothing stands for."""
-    return SessionNotFoundError(
-        f"no session '{session_id}'; dshctl list shows those that there are", session=session_id
-    )
-
-
 def _ends_a_life(event: Event) -> bool:
     if event["type"] == "session/end-seed":
         return True
     if event["type"] != "turn/end":
         return False
-    data = event["data"]
-    return isinstance(data, dict) and _kind(data.get("reason")) == "interrupted"
-
-
-def _kind(reason: Any) -> Any:
-    return reason.get("kind") if isinstance(reason, dict) else None
+    data = cast("dict[str, Any]", event["data"])
+    return isinstance(data, dict) and data.get("reason") == {"kind": "interrupted"}

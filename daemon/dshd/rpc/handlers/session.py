@@ -13,8 +13,8 @@ from dsh_protocol.events import Header
 from dsh_protocol.version import FORMAT_VERSION
 from dshd.sessions import reading
 from dshd.sessions.catalogue import live_view
+from dshd.sessions.claims import Continue
 from dshd.sessions.forks import fork
-from dshd.sessions.registry import Continue
 from dshd.sessions.session import Asked, now_ms
 
 if TYPE_CHECKING:
@@ -209,7 +209,8 @@ def _after(views: list[dict[str, Any]], cursor: _Cursor) -> list[dict[str, Any]]
 
 
 def _wanted(view: dict[str, Any], cwd: str | None, states: list[Any] | None) -> bool:
-    if cwd is not None and (view["header"] or {}).get("cwd") != cwd:
+    header: dict[str, Any] = view["header"] or {}
+    if cwd is not None and header.get("cwd") != cwd:
         return False
     return states is None or view["state"] in states or view["state"] == "unknown"
 

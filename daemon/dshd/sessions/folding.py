@@ -1,0 +1,38 @@
+"""From a stored log to its fold. Blocking; reading never mends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dsh_protocol.errors import LogCorruptError
+from dshd.sessions.fold import Fold
+from dshd.sessions.surface import SurfaceDefectError
+
+if TYPE_CHECKING:
+    from dshd.storage.store import SessionHandle
+
+
+def fold_log(handle: SessionHandle) -> Fold:
+    """Fold a whole log.
+
+    Raises:
+        LogCorruptError: It cannot be read to its end, or its surface cannot be folded.
+    """
+    fold = Fold()
+    for event in handle.read():
+        try:
+            fold.apply(event)
+        except SurfaceDefectError as defect:
+            raise surface_problem(handle.header.id, fold.next_seq, defect.rule) from defect
+    return fold
+
+
+def surface_problem(session_id: str, seq: int, rule: str) -> LogCorruptError:
+    """The error for a stored log whose surface cannot be folded."""
+    return LogCorruptError(
+        f"session '{session_id}': the event at seq {seq} breaks the rule '{rule}';"
+        " run dshd verify to see what is readable",
+        session=session_id,
+        seq=seq,
+        rule=rule,
+    )
