@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from dshd.sessions.fold import Fold, is_count
+from dshd.sessions.fold import Fold
 from dshd.sessions.surface import SurfaceDefectError
+from dshd.sessions.values import is_count
 from support.events import (
     END_SEED,
     assistant,

@@ -5,14 +5,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsh_protocol.events import envelope_defect, message_defect
 from dshd.sessions.fold import Fold
 from dshd.sessions.messages import derive
-from dshd.sessions.rules import json_equal
-from dshd.sessions.surface import Surface, SurfaceDefectError, json_digest
+from dshd.sessions.surface import Surface, SurfaceDefectError
+from dshd.sessions.values import json_digest, json_equal
 from support.events import assistant, stored, tool_result, user
 from support.logs import sha256
 from support.vectors import vectors
@@ -120,6 +120,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(JSON, JSON)
 def test_values_have_one_digest_exactly_when_they_are_equal(left: Any, right: Any) -> None:
     assert (json_digest(left) == json_digest(right)) == json_equal(left, right)

@@ -7,10 +7,11 @@ may append is judged before, in `rules`. The one rule: the state depends on the 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dsh_protocol.events import SURFACE_TYPES
 from dshd.sessions.surface import Surface, SurfaceDefectError
+from dshd.sessions.values import is_array, is_count, is_object, members
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from dsh_protocol.events import Event
 
 CLOSER_ID = "interrupted-tool-result-"
-MAX_SAFE = 2**53 - 1
 _PLAIN_KEYS = 4  # type, seq, time, data
 
 
@@ -66,26 +66,15 @@ class Committed:
     calls: list[Call]
 
 
-def is_count(value: Any) -> TypeGuard[int | float]:
-    """Whether a JSON value is an integer from 0 to 2^53 - 1 (`1.0` is one, `true` is not)."""
-    if type(value) is int:
-        return 0 <= value <= MAX_SAFE
-    return type(value) is float and value.is_integer() and 0 <= value <= MAX_SAFE
-
-
-def _members(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def tool_calls(message: Any) -> list[dict[str, Any]]:
     """Return the tool-call blocks of a message, of whatever shape, that carry a usable id."""
-    content = _members(message).get("content")
-    if not isinstance(content, list):
+    content = members(message).get("content")
+    if not is_array(content):
         return []
     return [
         block
         for block in content
-        if isinstance(block, dict)
+        if is_object(block)
         and block.get("type") == "tool-call"
         and isinstance(block.get("id"), str)
     ]
@@ -93,7 +82,7 @@ def tool_calls(message: Any) -> list[dict[str, Any]]:
 
 def result_call_id(data: Any) -> Any:
     """Return the call that the data of a `tool/result` answers; None where it names none."""
-    return _members(_members(_members(data).get("message")).get("source")).get("callId")
+    return members(members(members(data).get("message")).get("source")).get("callId")
 
 
 class Fold:
@@ -184,7 +173,7 @@ class Fold:
             self.surface.apply(event)
         effect = self._EFFECTS.get(kind)
         if effect is not None:
-            effect(self, event, _members(event["data"]))
+            effect(self, event, members(event["data"]))
         self.next_seq += 1
         self.last_time = event["time"]
         self.last_type = kind
@@ -231,7 +220,7 @@ class Fold:
         self._clear_nested()
 
     def _turn_end(self, event: Event, data: dict[str, Any]) -> None:
-        if _members(data.get("reason")).get("kind") == "interrupted":
+        if members(data.get("reason")).get("kind") == "interrupted":
             self.committed = self._committed(event)
         self.open_turn = None
         self.open_step = None
@@ -321,7 +310,7 @@ class Fold:
 
     def _header_recorded(self, _event: Event, data: dict[str, Any]) -> None:
         header = data.get("header")
-        if isinstance(header, dict):
+        if is_object(header):
             self.request_header = header
 
     def _context_recorded(self, _event: Event, data: dict[str, Any]) -> None:

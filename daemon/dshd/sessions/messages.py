@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsh_protocol.events import SURFACE_TYPES
 from dshd.sessions.surface import Surface
+from dshd.sessions.values import is_object, members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,11 +51,11 @@ class Transcript:
             message = _message(kind, data)
             if message is not None:
                 self._messages[event["seq"]] = message
-        elif kind == "request/header" and isinstance(data, dict):
-            header = data.get("header")
-            if isinstance(header, dict):
+        elif kind == "request/header":
+            header = members(data).get("header")
+            if is_object(header):
                 self._request_header = canonical_header(header)
-        elif kind == "request/context" and isinstance(data, dict):
+        elif kind == "request/context" and is_object(data):
             self._request_context = data
 
     def history(self) -> History:
@@ -89,10 +90,8 @@ def canonical_header(header: dict[str, Any]) -> dict[str, Any]:
 
 def _message(kind: str, data: Any) -> dict[str, Any] | None:
     """Return the message of a surface event; None for an answer without content, which only carries its usage."""
-    message = (
-        data if kind == "user/message" else data.get("message") if isinstance(data, dict) else None
-    )
-    if not isinstance(message, dict):
+    message = data if kind == "user/message" else members(data).get("message")
+    if not is_object(message):
         return None
     if kind == "assistant/message" and message.get("content") == []:
         return None

@@ -6,12 +6,12 @@ stored log and never the closers; those go to the fold unasked.
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from dsh_protocol import events as protocol_events
-from dsh_protocol.errors import EventInvalidError
-from dshd.sessions.fold import CLOSER_ID, is_count, result_call_id
+from dshd.sessions.fold import CLOSER_ID, result_call_id
+from dshd.sessions.refusals import call_facts, refuse
+from dshd.sessions.values import is_count, is_number, is_object, is_text, json_equal, members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,52 +20,6 @@ if TYPE_CHECKING:
     from dshd.sessions.fold import Call, Fold
 
 MAX_TYPE_CHARS = 256
-
-RULES: Mapping[str, str] = MappingProxyType(
-    {
-        "call-answered": "the call already has its result",
-        "call-block": "a tool-call block needs a non-empty id, a name and its arguments as text",
-        "call-differs": "name and arguments of the call must be those of the message that asked for it",
-        "call-id-repeated": "a call id may be used once in a step",
-        "call-not-asked": "no assistant message of this step asks for the call",
-        "call-not-durable": "the outer call must be durable before a nested one starts",
-        "call-not-started": "the call has not been started; start it with checkpoint.tool first",
-        "call-started": "the call has already been started, and a call is started once",
-        "call-unanswered": "a call of this step has no result yet; record it first",
-        "chunk-call-id": "a tool-call delta needs the id of its call",
-        "chunk-index": "a chunk's index must be an integer from 0",
-        "chunk-shape": "an assistant/chunk needs a chunk object with a type",
-        "closer": "only recovery writes this event",
-        "data-not-object": "data must be an object",
-        "dispatch-differs": "the settled dispatch must repeat what its start says",
-        "dispatch-id-repeated": "the id of this dispatch is taken",
-        "dispatch-not-started": "no unsettled dispatch of that id",
-        "dispatch-shape": "a nested dispatch needs rootCallId, parentCallId, subCallId, name and arguments",
-        "end-seed": "session/end-seed is written by the daemon",
-        "invalid-envelope": "the event's envelope is malformed",
-        "message-before-result": "no message may stand between a message's calls and their results",
-        "no-open-step": "no step is open",
-        "no-open-turn": "no turn is open",
-        "no-request-header": "no request/header is in force",
-        "reserved-type": "the type names a row of the log",
-        "rewrite-of-unanswered-call": "the replacement would answer a call that has no result yet",
-        "step-number": "the step's number must follow the one before it",
-        "step-open": "a step is open; end it first",
-        "turn-number": "the turn's number must follow the one before it",
-        "turn-open": "a turn is open; end it first",
-        "turn-reason": "a turn/end needs a reason with a kind, aborted its inner reason, error its message and code",
-        "unknown-event-type": "the type is not of format version 0; mark it ignorable: true",
-        "wrong-step": "the event names another step than the open one",
-        "wrong-turn": "the event names another turn than the open one",
-    }
-)
-"""Every rule of this module and its checkpoints; the rules for one event alone are in `dsh_protocol.events`."""
-
-
-def refuse(rule: str, detail: str = "", **facts: Any) -> NoReturn:
-    """Raise `EventInvalidError` for a broken rule; `admit` adds which event it was."""
-    text = RULES.get(rule) or protocol_events.defect_text(rule)
-    raise EventInvalidError(f"{text} ({detail})" if detail else text, rule=rule, **facts)
 
 
 def check(fold: Fold, event: Event) -> None:
@@ -78,18 +32,11 @@ def check(fold: Fold, event: Event) -> None:
     order = _CHECKS.get(kind)
     if order is not None:
         data = event["data"]
-        if type(data) is not dict:
+        if not is_object(data):
             refuse("data-not-object")
         order(fold, event, data)
     elif kind not in protocol_events.KNOWN_TYPES:
         _check_unknown(event, kind)
-
-
-def call_facts(call: Call | None) -> dict[str, int | None]:
-    """Return what is known of a call, as the facts of a refusal."""
-    if call is None:
-        return {"callSeq": None, "resultSeq": None}
-    return {"callSeq": call.started_seq, "resultSeq": call.result_seq}
 
 
 def check_turn_end(fold: Fold, reason: Any) -> None:
@@ -129,7 +76,7 @@ def check_start(fold: Fold, data: Mapping[str, Any]) -> None:
 def check_dispatch(fold: Fold, data: Mapping[str, Any]) -> None:
     """Refuse a nested dispatch whose outer calls are not running, or whose id is taken."""
     parent_id, root_id, call_id = (data.get(key) for key in _DISPATCH_IDS)
-    if not (_is_text(parent_id) and _is_text(root_id) and _is_text(call_id)):
+    if not (is_text(parent_id) and is_text(root_id) and is_text(call_id)):
         refuse("dispatch-shape")
     root = step_call(fold, root_id)
     if root is None or root.started_seq is None or root.result_seq is not None:
@@ -145,14 +92,6 @@ def check_dispatch(fold: Fold, data: Mapping[str, Any]) -> None:
 _DISPATCH_IDS = ("parentCallId", "rootCallId", "subCallId")
 _DELTAS = frozenset({"text-delta", "reasoning-delta", "tool-call-delta"})
 _RESERVED = frozenset({"session", "text-chunks", "reasoning-chunks", "tool-call-chunks"})
-
-
-def _is_text(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str) and value != ""
-
-
-def _is_number(value: Any, expected: Any) -> bool:
-    return value == expected and not isinstance(value, bool)
 
 
 def _check_unknown(event: Event, kind: str) -> None:
@@ -176,7 +115,7 @@ def _check_shape(event: Event) -> None:
 def _check_turn(fold: Fold, data: dict[str, Any]) -> None:
     if fold.open_turn is None:
         refuse("no-open-turn")
-    if not _is_number(data.get("turn"), fold.open_turn):
+    if not is_number(data.get("turn"), fold.open_turn):
         refuse("wrong-turn", f"turn {data.get('turn')!r} where {fold.open_turn!r} is open")
 
 
@@ -184,7 +123,7 @@ def _check_step(fold: Fold, data: dict[str, Any]) -> None:
     _check_turn(fold, data)
     if fold.open_step is None:
         refuse("no-open-step")
-    if not _is_number(data.get("step"), fold.open_step):
+    if not is_number(data.get("step"), fold.open_step):
         refuse("wrong-step", f"step {data.get('step')!r} where {fold.open_step!r} is open")
 
 
@@ -192,7 +131,7 @@ def _turn_start(fold: Fold, event: Event, data: dict[str, Any]) -> None:
     _check_shape(event)
     if fold.open_turn is not None:
         refuse("turn-open", f"turn {fold.open_turn!r}")
-    if not _is_number(data.get("turn"), fold.last_turn + 1):
+    if not is_number(data.get("turn"), fold.last_turn + 1):
         refuse("turn-number", f"turn {data.get('turn')!r} where {fold.last_turn + 1} is next")
 
 
@@ -203,20 +142,16 @@ def _turn_end(fold: Fold, event: Event, data: dict[str, Any]) -> None:
 
 
 def _check_reason(reason: Any) -> None:
-    if not isinstance(reason, dict) or not _is_text(reason.get("kind")):
+    if not is_object(reason) or not is_text(reason.get("kind")):
         refuse("turn-reason")
     kind = reason["kind"]
     if kind == "interrupted":
         refuse("closer", "reason 'interrupted'")
-    if kind == "aborted":
-        inner = reason.get("reason")
-        if not isinstance(inner, dict) or not _is_text(inner.get("kind")):
-            refuse("turn-reason", "kind 'aborted'")
+    if kind == "aborted" and not is_text(members(reason.get("reason")).get("kind")):
+        refuse("turn-reason", "kind 'aborted'")
     if kind == "error":
-        error = reason.get("error")
-        if not isinstance(error, dict) or not (
-            isinstance(error.get("message"), str) and isinstance(error.get("code"), str)
-        ):
+        error = members(reason.get("error"))
+        if not (isinstance(error.get("message"), str) and isinstance(error.get("code"), str)):
             refuse("turn-reason", "kind 'error'")
 
 
@@ -224,7 +159,7 @@ def _step_start(fold: Fold, _event: Event, data: dict[str, Any]) -> None:
     _check_turn(fold, data)
     if fold.open_step is not None:
         refuse("step-open", f"step {fold.open_step!r}")
-    if not _is_number(data.get("step"), fold.last_step + 1):
+    if not is_number(data.get("step"), fold.last_step + 1):
         refuse("step-number", f"step {data.get('step')!r} where {fold.last_step + 1} is next")
 
 
@@ -240,13 +175,13 @@ def _chunk(fold: Fold, _event: Event, data: dict[str, Any]) -> None:
     usual = type(turn) is int and type(step) is int
     if not usual or turn != fold.open_turn or step != fold.open_step:
         _check_step(fold, data)
-    if type(chunk) is not dict or not _is_text(chunk.get("type")):
+    if not is_object(chunk) or not is_text(chunk.get("type")):
         refuse("chunk-shape")
     if chunk["type"] in _DELTAS:
         index = chunk.get("index")
         if (type(index) is not int or index < 0) and not is_count(index):
             refuse("chunk-index")
-        if chunk["type"] == "tool-call-delta" and not _is_text(chunk.get("id")):
+        if chunk["type"] == "tool-call-delta" and not is_text(chunk.get("id")):
             refuse("chunk-call-id")
 
 
@@ -256,10 +191,10 @@ def _assistant_message(fold: Fold, event: Event, data: dict[str, Any]) -> None:
     _check_between(fold, event)
     asked: set[str] = set()
     for block in data["message"]["content"]:
-        if not isinstance(block, dict) or block.get("type") != "tool-call":
+        if not is_object(block) or block.get("type") != "tool-call":
             continue
         call_id = block.get("id")
-        if not _is_text(call_id) or not (
+        if not is_text(call_id) or not (
             isinstance(block.get("name"), str) and isinstance(block.get("arguments"), str)
         ):
             refuse("call-block")
@@ -282,7 +217,7 @@ def _check_between(fold: Fold, event: Event) -> None:
         return
     open_calls = ", ".join(repr(call_id) for call_id in fold.pending)
     op = event["surfaceOp"]
-    if isinstance(op, dict):
+    if is_object(op):
         asked = min(call.message_seq or 0 for call in fold.pending.values())
         place, first = fold.surface.position(op.get("end", -1)), fold.surface.position(asked)
         if place is None or first is None or place < first:
@@ -303,10 +238,8 @@ def _tool_result(fold: Fold, event: Event, data: dict[str, Any]) -> None:
             refuse("rewrite-of-unanswered-call", f"call {call_id!r}")
         return
     _check_step(fold, data)
-    error = data.get("error")
-    if data["message"]["id"].startswith(CLOSER_ID) or (
-        isinstance(error, dict) and error.get("code") == "TOOL_NOT_STARTED"
-    ):
+    not_started = members(data.get("error")).get("code") == "TOOL_NOT_STARTED"
+    if not_started or data["message"]["id"].startswith(CLOSER_ID):
         refuse("closer", "the result of a call that did not run to its end")
     call = step_call(fold, call_id)
     if call is None:
@@ -346,22 +279,6 @@ def _dispatch(fold: Fold, _event: Event, data: dict[str, Any]) -> None:
 
 def _end_seed(_fold: Fold, _event: Event, _data: dict[str, Any]) -> None:
     refuse("end-seed")
-
-
-def json_equal(left: Any, right: Any) -> bool:
-    """Whether two JSON values are equal: object key order does not count, numbers count by value."""
-    if left != right:
-        return False
-    pairs = [(left, right)]  # Python's equality says more are equal than are: True and 1
-    while pairs:
-        one, other = pairs.pop()
-        if isinstance(one, bool) is not isinstance(other, bool):
-            return False
-        if isinstance(one, dict):
-            pairs.extend((one[key], other[key]) for key in one)
-        elif isinstance(one, list):
-            pairs.extend(zip(one, other, strict=True))
-    return True
 
 
 _CHECKS: Mapping[str, Callable[[Fold, Event, dict[str, Any]], None]] = {

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from dsh_protocol import events as protocol_events
 from dsh_protocol.errors import DshdError, EventInvalidError, SeqConflictError
 from dshd.sessions import profile
-from dshd.sessions.fold import MAX_SAFE, is_count
-from dshd.sessions.profile import json_equal
+from dshd.sessions.refusals import call_facts, refuse
 from dshd.sessions.surface import SurfaceDefectError
+from dshd.sessions.values import MAX_SAFE_INTEGER, is_count, is_object, is_text, json_equal, members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,20 +36,23 @@ def complete(event_in: Any, seq: int, now_ms: int) -> Event:
         EventInvalidError: The envelope is malformed; fact `rule`.
         SeqConflictError: It carries another seq than `seq`.
     """
-    plain = type(event_in) is dict and event_in.keys() <= _PLAIN_KEYS
-    if not plain and not (type(event_in) is dict and event_in.keys() <= _KEYS):
-        profile.refuse("invalid-envelope", _envelope_detail(event_in))
+    if not is_object(event_in):
+        refuse("invalid-envelope", "an event is an object")
+    plain = event_in.keys() <= _PLAIN_KEYS
+    if not plain and not event_in.keys() <= _KEYS:
+        extra = min(event_in.keys() - _KEYS)[:_SHOWN_CHARS]
+        refuse("invalid-envelope", f"key {extra!r} does not belong to an event")
     kind = event_in.get("type")
-    if type(kind) is not str or not kind:
-        profile.refuse("invalid-envelope", "type must be a non-empty string")
+    if not is_text(kind):
+        refuse("invalid-envelope", "type must be a non-empty string")
     if "seq" in event_in:
         _check_seq(event_in["seq"], seq)
     time = event_in.get("time", now_ms)
-    if type(time) is not int or not 0 <= time <= MAX_SAFE:
+    if type(time) is not int or not 0 <= time <= MAX_SAFE_INTEGER:
         time = _integral_time(time)
     data = event_in.get("data", _ABSENT)
     if data is _ABSENT:
-        profile.refuse("invalid-envelope", "data is missing")
+        refuse("invalid-envelope", "data is missing")
     event: Event = {"type": kind, "seq": seq, "time": time, "data": data}
     if not plain or kind in protocol_events.SURFACE_TYPES:
         _copy_marks(event_in, event)
@@ -90,7 +93,7 @@ def admit(fold: Fold, events_in: Sequence[Any], now_ms: int, base_index: int = 0
 
 def same(stored: Event, sent: Any) -> bool:
     """Whether what is sent again is what is stored: defaults applied, key order, seq and time not compared."""
-    if not isinstance(sent, dict) or not sent.keys() <= _KEYS:
+    if not is_object(sent) or not sent.keys() <= _KEYS:
         return False
     kind = sent.get("type")
     default_op = "append" if kind in protocol_events.SURFACE_TYPES else _ABSENT
@@ -110,15 +113,15 @@ def same(stored: Event, sent: Any) -> bool:
 def check_request(fold: Fold) -> None:
     """Demand what `checkpoint.request` needs: an open step, and a request header in force."""
     if fold.open_step is None:
-        profile.refuse("no-open-step")
+        refuse("no-open-step")
     if fold.request_header is None:
-        profile.refuse("no-request-header")
+        refuse("no-request-header")
 
 
 def check_post_step(fold: Fold) -> None:
     """Demand what `checkpoint.postStep` needs: that the step is ended."""
     if fold.open_step is not None:
-        profile.refuse("step-open", f"step {fold.open_step!r}")
+        refuse("step-open", f"step {fold.open_step!r}")
 
 
 def check_turn_end(fold: Fold, reason: Any) -> None:
@@ -171,13 +174,13 @@ def nested_call_event(
     profile.check_dispatch(fold, data)
     root = fold.calls[root_id]
     if root.started_seq is None or root.started_seq >= durable_seq:
-        profile.refuse("call-not-durable", f"call {root_id!r}", **profile.call_facts(root))
+        refuse("call-not-durable", f"call {root_id!r}", **call_facts(root))
     return {"type": "tool/code-dispatch-start", "data": data}
 
 
 def _placed(error: Exception, event_in: Any, index: int) -> DshdError:
     """Return the error with the event's place in the call told."""
-    kind = event_in.get("type") if isinstance(event_in, dict) else None
+    kind = members(event_in).get("type")
     shown = repr(kind[:_SHOWN_CHARS]) if isinstance(kind, str) else "of no type"
     text = f"event {index} ({shown}) is refused: {error}"
     if isinstance(error, SeqConflictError):
@@ -197,20 +200,13 @@ def _copy_marks(event_in: dict[str, Any], event: Event) -> None:
         event["surfaceOp"] = "append"
     if "ignorable" in event_in:
         if event_in["ignorable"] is not True:
-            profile.refuse("invalid-envelope", "ignorable may only be true")
+            refuse("invalid-envelope", "ignorable may only be true")
         event["ignorable"] = True
-
-
-def _envelope_detail(event_in: Any) -> str:
-    if not isinstance(event_in, dict):
-        return "an event is an object"
-    extra = min(event_in.keys() - _KEYS)
-    return f"key {extra[:_SHOWN_CHARS]!r} does not belong to an event"
 
 
 def _check_seq(given: Any, seq: int) -> None:
     if isinstance(given, bool) or not isinstance(given, int | float):
-        profile.refuse("invalid-envelope", "seq must be an integer")
+        refuse("invalid-envelope", "seq must be an integer")
     if given != seq:
         text = f"seq {given!r} where {seq} is the next; read on from there and append anew"
         raise SeqConflictError(text, expected=seq, got=given)
@@ -219,5 +215,5 @@ def _check_seq(given: Any, seq: int) -> None:
 def _integral_time(time: Any) -> int:
     # a stored time may lie before 1970; one that is sent does not, on any clock that is set
     if not is_count(time):
-        profile.refuse("invalid-envelope", "time must be an integer of milliseconds since 1970")
+        refuse("invalid-envelope", "time must be an integer of milliseconds since 1970")
     return int(time)

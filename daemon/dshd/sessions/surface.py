@@ -6,10 +6,10 @@ stands there. The one rule: an event that is refused changes nothing, and no old
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dsh_protocol import events as protocol_events
+from dshd.sessions.values import is_object, json_digest
 
 if TYPE_CHECKING:
     from dsh_protocol.events import Event
@@ -28,40 +28,6 @@ class SurfaceDefectError(ValueError):
         """Say in `text` what does not fit."""
         super().__init__(text)
         self.rule = rule
-
-
-def _tokens(value: Any) -> list[Any]:
-    """Return a container's members as a flat list, object keys sorted so that their order does not count."""
-    if isinstance(value, dict):
-        return [part for key in sorted(value) for part in (key, value[key])]
-    return list(value)
-
-
-def json_digest(value: Any) -> bytes:
-    """Return a digest that two JSON values share exactly when they are equal.
-
-    Object key order does not count and numbers count by value (`1.0` is `1`), but `true` is not `1`. No recursion: a
-    stored value may be nested deeper than the interpreter's stack.
-    """
-    parts: list[bytes] = []
-    rest: list[Any] = [value]
-    while rest:
-        item = rest.pop()
-        if isinstance(item, str):
-            text = item.encode("utf-8", "surrogatepass")
-            parts.append(b"s%d:" % len(text))
-            parts.append(text)
-        elif isinstance(item, dict | list):
-            members = _tokens(item)
-            parts.append(b"%c%d," % (b"{" if isinstance(item, dict) else b"[", len(members)))
-            rest.extend(reversed(members))
-        elif isinstance(item, float) and item.is_integer():
-            parts.append(b"n%d," % int(item))
-        elif item is None or isinstance(item, bool):
-            parts.append(b"%a," % item)
-        else:
-            parts.append(b"n%a," % item)
-    return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
 
 
 def _without_content(data: Any) -> Any:
@@ -100,7 +66,7 @@ class Surface:
         op = event.get("surfaceOp")
         rule = protocol_events.surface_metadata_defect(event)
         if rule is not None:
-            if rule in _ABOUT_MEMBERS and isinstance(op, dict):
+            if rule in _ABOUT_MEMBERS and is_object(op):
                 self._range(op)
             raise SurfaceDefectError(rule, protocol_events.defect_text(rule))
         if op is None:
