@@ -9,7 +9,8 @@ import pytest
 
 from dsh_protocol.version import FORMAT_VERSION, PROTOCOL_VERSION, VERSION
 from dshd import main as command
-from support.daemon import DaemonProcess, call, clean_environ, open_daemon
+from support.daemon import DaemonProcess, clean_environ, open_daemon
+from support.rpc import call
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,18 +5,18 @@ The one rule: nothing of the machine's own daemon or environment gets in, and no
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
+
+from support.rpc import Connection, call
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -32,19 +32,6 @@ _FOREIGN = (
     "JOURNAL_STREAM",
     "INVOCATION_ID",
 )
-
-
-class CallRefusedError(Exception):
-    """The daemon answered with an error; `error` is the JSON-RPC error object."""
-
-    def __init__(self, error: dict[str, Any]) -> None:
-        super().__init__(f"{error.get('data', {}).get('kind')}: {error.get('message')}")
-        self.error = error
-
-    @property
-    def kind(self) -> str:
-        """The error's kind."""
-        return str(self.error["data"]["kind"])
 
 
 class DaemonProcess:
@@ -168,79 +155,3 @@ def clean_environ(home: Path) -> dict[str, str]:
     """The environment without what would lead to another daemon's files, and with `home` as HOME."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     return kept | {"HOME": str(home)}
-
-
-class Connection:
-    """One connection by the standard library alone, so that no client of ours hides a fault of the daemon.
-
-    A write handle that it opens ends with it. A context manager.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(START_LIMIT_S)
-        try:
-            self.socket.connect(str(path))
-        except OSError:
-            self.socket.close()
-            raise
-        self._received = b""
-        self._last_id = 0
-        self._kept: dict[Any, dict[str, Any]] = {}
-        self.notifications: list[dict[str, Any]] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def call(self, method: str, **params: Any) -> Any:
-        """Send a call, wait for its answer, and return the result.
-
-        Raises:
-            CallRefusedError: The answer is an error.
-            ConnectionRefusedError: The connection ended before the answer.
-        """
-        return self.result(self.send(method, **params))
-
-    def send(self, method: str, **params: Any) -> int:
-        """Send a call and return its id, for `result`."""
-        self._last_id += 1
-        request = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
-        self.send_line(json.dumps(request).encode())
-        return self._last_id
-
-    def send_line(self, line: bytes) -> None:
-        """Send any bytes as one line."""
-        self.socket.sendall(line + b"\n")
-
-    def result(self, call_id: int) -> Any:
-        """Return the result of a call that was sent; other answers and notifications are kept meanwhile."""
-        while call_id not in self._kept:
-            message = self.read_message()
-            if "id" in message:
-                self._kept[message["id"]] = message
-            else:
-                self.notifications.append(message)
-        answer = self._kept.pop(call_id)
-        if "error" in answer:
-            raise CallRefusedError(answer["error"])
-        return answer["result"]
-
-    def read_message(self) -> dict[str, Any]:
-        """Return the next line, whatever it is."""
-        while b"\n" not in self._received:
-            piece = self.socket.recv(1 << 16)
-            if not piece:
-                raise ConnectionRefusedError("the connection ended before the answer")
-            self._received += piece
-        line, self._received = self._received.split(b"\n", 1)
-        message: dict[str, Any] = json.loads(line)
-        return message
-
-
-def call(path: Path, method: str, **params: Any) -> Any:
-    """Make one call over a connection of its own. See `Connection.call`."""
-    with Connection(path) as connection:
-        return connection.call(method, **params)
