@@ -126,11 +126,11 @@ class Root:
                     directory = self._disk.open(segment, DIRECTORY, at=inner)
                 finally:
                     self._disk.close(inner)
+            self._require_ours(directory, path)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise read_error(error, path) from error
-        self._check_owner(directory, path)
         return directory
 
     def open_log(self, directory: int, place: Place, flags: int = READ) -> int:
@@ -142,16 +142,19 @@ class Root:
             raise
         except OSError as error:
             raise read_error(error, path) from error
-        found = self._disk.fstat(fd)
-        if stat.S_ISREG(found.st_mode) and found.st_uid == self._uid:
-            return fd
-        self._disk.close(fd)
-        raise unsafe(path, "no regular file of this user")
+        self._require_ours(fd, path, regular=True)
+        return fd
 
-    def _check_owner(self, fd: int, path: str) -> None:
-        if self._disk.fstat(fd).st_uid != self._uid:
+    def _require_ours(self, fd: int, path: str, *, regular: bool = False) -> None:
+        """Close what is open and raise, unless it is this user's and, where asked for, a regular file."""
+        try:
+            found = self._disk.fstat(fd)
+        except BaseException:
             self._disk.close(fd)
-            raise unsafe(path, "another user's")
+            raise
+        if found.st_uid != self._uid or (regular and not stat.S_ISREG(found.st_mode)):
+            self._disk.close(fd)
+            raise unsafe(path, f"no {'regular file' if regular else 'directory'} of this user")
 
     def make(self) -> int:
         """Make the root where it is missing, every new ancestor synced into the one above, and open it."""
@@ -231,5 +234,5 @@ class Root:
             if error.errno in {errno.ELOOP, errno.ENOTDIR}:
                 raise unsafe(self.full(relative), "no directory of this user") from error
             raise
-        self._check_owner(fd, self.full(relative))
+        self._require_ours(fd, self.full(relative))
         return fd

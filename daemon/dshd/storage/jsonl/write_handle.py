@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from dsh_protocol.errors import FrameTooLargeError, SeqConflictError
+from dsh_protocol.errors import DshdError, FrameTooLargeError, SeqConflictError
 from dsh_protocol.events import header_to_wire
 from dsh_protocol.jsontext import encode
 from dshd.storage.jsonl.faults import changed, read_error, write_error
@@ -236,7 +236,7 @@ class WriteHandle:
     def _leave_no_trace(self) -> None:
         """Remove what failed attempts to materialise left. A log that could not be withdrawn keeps it all."""
         disk, place = self._site.disk, self._site.place
-        with suppress(OSError):
+        with suppress(OSError, DshdError):
             directory = self._site.open_directory()
             try:
                 names = disk.listdir(directory)
