@@ -88,16 +88,23 @@ def test_list_loads_only_what_it_needs(daemon: ScriptedDaemon) -> None:
     assert loaded & verbs == {"dsh_client.cli.commands.list"}
 
 
-def test_list_takes_a_fraction_of_a_second(daemon: ScriptedDaemon) -> None:
-    fill(daemon, 20)
+def processor_seconds(command: list[str]) -> float:
+    """Return what a command costs at its best of some runs; other tests run beside this one."""
     spent: list[float] = []
     for _ in range(8):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert run(daemon, "list").returncode == 0
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    # 100 ms is the promise; processor time is measured, with slack, because other tests run beside this one
-    assert min(spent) < 0.15, spent
+    return min(spent)
+
+
+def test_list_takes_a_tenth_of_a_second(daemon: ScriptedDaemon) -> None:
+    fill(daemon, 20)
+    # A bare interpreter takes some 10 ms of a machine at rest: a slower or busier one gets more than the 100 ms.
+    bare = processor_seconds([sys.executable, "-I", "-S", "-c", "pass"])
+    spent = processor_seconds([*PROGRAM, "--socket", str(daemon.path), "list"])
+    assert spent < max(0.1, 10 * bare)
 
 
 @pytest.mark.parametrize("locale", ["C", "POSIX", "en_US.ISO-8859-1", ""])

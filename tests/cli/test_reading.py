@@ -68,6 +68,7 @@ def test_show_says_what_is_due_and_what_to_do_next(daemon: ScriptedDaemon, dshct
         "cwd         /w (this directory is missing)",
         "turns       2",
         "open calls  c1",
+        "repairs due:",
         "c1    append_line  TOOL_OUTCOME_UNKNOWN  dshd1-00",
         "next: dshctl recover a1",
     ):

@@ -37,8 +37,11 @@ def print_message(index: int, message: dict[str, Any], out: Output) -> None:
         out.block(_block(block), "    ")
 
 
-def print_repairs(repairs: list[Any], out: Output) -> None:
-    """Print the verdict on each unanswered call."""
+def print_repairs(recovery: dict[str, Any], out: Output) -> None:
+    """Print the verdict on each unanswered call, under a line that says whether it is written."""
+    repairs = as_list(recovery.get("repairs"))
+    if repairs:
+        out.line("repairs written:" if recovery.get("committed") else "repairs due:")
     rows = [
         [
             str(repair.get("callId")),

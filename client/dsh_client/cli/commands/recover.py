@@ -100,7 +100,7 @@ def _print(name: str, recovery: dict[str, Any], out: Output) -> None:
     if not closers and not repairs:
         out.line("nothing to recover: the last turn is closed")
         return
-    print_repairs(repairs, out)
+    print_repairs(recovery, out)
     for repair in repairs:
         out.line(f"{repair.get('callId')}: {repair.get('message')}")
     verb = "were written" if done else "would be written"

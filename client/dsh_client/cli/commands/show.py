@@ -40,10 +40,10 @@ def run(arguments: Namespace, context: Context) -> int:
         context.out.json(opened)
     else:
         context.out.fields(_fields(session, context.out))
-        repairs = as_list(as_object(opened.get("recovery")).get("repairs"))
-        if repairs:
+        recovery = as_object(opened.get("recovery"))
+        if recovery.get("repairs"):
             context.out.line()
-            print_repairs(repairs, context.out)
+            print_repairs(recovery, context.out)
         context.out.line()
         context.out.line(f"next: {_next(session)}")
     return EXIT_OK if session.get("problem") is None else EXIT_FAILURE
