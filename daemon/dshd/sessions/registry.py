@@ -7,7 +7,7 @@ end here: with their connection, with `session.close`, or at shutdown, and alway
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 import trio
@@ -24,6 +24,7 @@ from dshd.sessions.folding import fold_log
 from dshd.sessions.incidents import new_incident
 from dshd.sessions.observer import SessionObserver
 from dshd.sessions.session import Runtime, Session, now_ms
+from dshd.sessions.values import members
 from dshd.sessions.watchers import Watchers
 
 if TYPE_CHECKING:
@@ -398,5 +399,4 @@ def _ends_a_life(event: Event) -> bool:
         return True
     if event["type"] != "turn/end":
         return False
-    data = cast("dict[str, Any]", event["data"])
-    return isinstance(data, dict) and data.get("reason") == {"kind": "interrupted"}
+    return members(event["data"]).get("reason") == {"kind": "interrupted"}
