@@ -164,6 +164,19 @@ def test_committed_repairs_are_those_of_the_preview_until_a_turn_starts() -> Non
     assert committed_repairs(fold, HEADER) == []
 
 
+@pytest.mark.parametrize("written", [0, 1, 2, 3])
+def test_a_recovery_that_is_itself_cut_off_tells_every_call_again(written: int) -> None:
+    fold = folded(stored([*OPEN, assistant("a", "b", "c"), tool_call("b"), tool_call("c")]))
+    whole = repairs(fold, HEADER)
+    for event in closers(fold)[:written]:
+        fold.apply(event)
+    assert repairs(fold, HEADER) == whole
+    for event in closers(fold):
+        fold.apply(event)
+    assert committed_repairs(fold, HEADER) == whole
+    assert repairs(fold, HEADER) == []
+
+
 def test_a_step_that_ended_before_the_crash_is_not_counted_among_the_closers() -> None:
     fold = folded(stored([*OPEN, assistant(), step_end()]))
     for event in closers(fold):

@@ -89,7 +89,12 @@ def test_the_last_header_and_context_are_in_force() -> None:
 
 def test_a_header_in_force_leaves_out_what_is_as_good_as_absent() -> None:
     config = {"provider": "p", "model": "m", "maxTokens": 1}
-    bare = {"config": config, "system": "", "tools": [], "adapterDefaults": {}}
-    full = {"config": config, "system": "s", "tools": [{}], "adapterDefaults": {"maxTokens": True}}
+    bare: dict[str, Any] = {"config": config, "system": "", "tools": [], "adapterDefaults": {}}
+    full: dict[str, Any] = {
+        "config": config,
+        "system": "s",
+        "tools": [{}],
+        "adapterDefaults": {"maxTokens": True},
+    }
     assert canonical_header(bare) == {"config": config}
     assert canonical_header(full) == full

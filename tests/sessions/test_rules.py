@@ -188,7 +188,7 @@ def test_retired_types_are_refused_though_they_claim_to_be_ignorable(kind: str) 
     ],
 )
 def test_what_is_not_bound_to_a_turn_may_come_at_any_time(kind: str) -> None:
-    event = {"type": kind, "data": {}}
+    event: Event = {"type": kind, "data": {}}
     for fold in (Fold(), after(turn_start()), after(*ASKED), after(*STARTED)):
         rules.admit(fold, [event], NOW)
 
@@ -386,7 +386,8 @@ def test_call_ids_are_unique_in_a_step_and_free_again_in_the_next() -> None:
 
 @pytest.mark.parametrize("key", ["id", "name", "arguments"])
 def test_a_call_that_could_never_be_started_is_not_asked_for(key: str) -> None:
-    for value in (None, 1, "" if key == "id" else {}):
+    values: list[Any] = [None, 1, "" if key == "id" else {}]
+    for value in values:
         event = copy.deepcopy(assistant("a"))
         event["data"]["message"]["content"][1][key] = value
         assert rule(after(*OPEN), event) == "call-block"
@@ -550,7 +551,7 @@ def test_a_nested_call_needs_its_outer_call_durable() -> None:
     fold = after(*STARTED)
     event = rules.nested_call_event(fold, ("n", "sub", {"x": 1}), "a", 6)
     assert event == dispatch_start("n")
-    call = ("n", "sub", {})
+    call: tuple[str, str, Any] = ("n", "sub", {})
     assert condition_rule(rules.nested_call_event, fold, call, "a", 5) == "call-not-durable"
     assert condition_rule(rules.nested_call_event, fold, call, "b", 9) == "call-not-started"
     assert condition_rule(rules.nested_call_event, Fold(), call, "a", 9) == "call-not-started"
@@ -581,8 +582,8 @@ def test_a_call_that_an_earlier_turn_left_dangling_binds_nobody() -> None:
 
 def test_what_is_sent_again_is_the_same_whatever_its_key_order_and_time() -> None:
     event = rules.complete(replacing(user(), 0, 0, 0), 3, NOW)
-    sent = dict(reversed(replacing(user(), 0, 0, 0).items())) | {"time": 1, "seq": 9}
-    sent["data"] = dict(reversed(sent["data"].items()))
+    sent: Event = dict(reversed(replacing(user(), 0, 0, 0).items()))
+    sent |= {"time": 1, "seq": 9, "data": dict(reversed(user()["data"].items()))}
     assert rules.same(event, sent)
     (title_event,) = rules.admit(Fold(), [{**title(), "data": {"a": 1}}], NOW)
     assert rules.same(title_event, {"type": "session/title", "data": {"a": 1.0}})

@@ -28,31 +28,31 @@ call_id = st.sampled_from("ab")
 seq = st.integers(0, 30)
 
 
+def replacing(event: Event, start: int, end: int, cited: list[int]) -> Event:
+    op = {"op": "replace", "start": start, "end": end}
+    return {**event, "surfaceOp": op, "sourceEventSeqs": cited}
+
+
+def asking(call_ids: list[str]) -> Event:
+    return make.assistant(*call_ids)
+
+
 def events_like_an_agents() -> st.SearchStrategy[Event]:
     """Return events that are mostly well-formed and often in the wrong place."""
-    replace = st.builds(lambda start, end: {"op": "replace", "start": start, "end": end}, seq, seq)
+    on_surface = st.builds(make.tool_result, call_id) | st.just(make.user())
+    nested = st.sampled_from("nm")
     return st.one_of(
         st.builds(make.turn_start, number),
         st.builds(make.turn_end, number, st.sampled_from(["completed", "interrupted"])),
         st.builds(make.step_start, number, number),
         st.builds(make.step_end, number, number),
         st.builds(make.chunk, step=number, turn=number),
-        st.builds(lambda ids: make.assistant(*ids), st.lists(call_id, max_size=3)),
+        st.builds(asking, st.lists(call_id, max_size=3)),
         st.builds(make.tool_call, call_id),
         st.builds(make.tool_result, call_id),
-        st.builds(make.dispatch_start, st.sampled_from("nm"), call_id, call_id),
-        st.builds(make.dispatch_end, st.sampled_from("nm"), call_id, call_id),
-        st.builds(
-            lambda op, cited: make.user(surfaceOp=op, sourceEventSeqs=cited),
-            replace,
-            st.lists(seq, max_size=6),
-        ),
-        st.builds(
-            lambda op, call, at: make.tool_result(call, surfaceOp=op, sourceEventSeqs=[at]),
-            replace,
-            call_id,
-            seq,
-        ),
+        st.builds(make.dispatch_start, nested, call_id, call_id),
+        st.builds(make.dispatch_end, nested, call_id, call_id),
+        st.builds(replacing, on_surface, seq, seq, st.lists(seq, max_size=6)),
         st.sampled_from([make.user(), make.request_header(), make.title(), make.END_SEED]),
     )
 

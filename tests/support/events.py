@@ -128,13 +128,14 @@ def dispatch_start(call_id: str = "n", parent: str = "a", root: str = "a") -> Ev
 
 def dispatch_end(call_id: str = "n", parent: str = "a", root: str = "a") -> Event:
     """Return the end of the nested call that `dispatch_start` starts."""
-    data = dispatch_start(call_id, parent, root)["data"] | {"isError": False, "content": []}
-    return {"type": "tool/code-dispatch", "data": data}
+    event = dispatch_start(call_id, parent, root)
+    event["data"] |= {"isError": False, "content": []}
+    return {**event, "type": "tool/code-dispatch"}
 
 
 def title(text: str = "a title") -> Event:
     """Return a title of the session."""
-    data = {"title": text, "messageSeqs": [], "source": {"kind": "user"}}
+    data: Event = {"title": text, "messageSeqs": [], "source": {"kind": "user"}}
     return {"type": "session/title", "data": data}
 
 

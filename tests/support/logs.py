@@ -1,34 +1,44 @@
 """Reads the golden logs on its own, so that a test of ours is not judged by code of ours.
 
-Rows are expanded and values printed as the format says, straight-forwardly and without the checks of the real reader.
+Rows are packed and expanded as the format says, straight-forwardly and without the checks of the real reader.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
+import itertools
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 import zstandard
 
+from support.canonical import sha256
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+Event = dict[str, Any]
+
+__all__ = ["expand_row", "pack_rows", "read_frames", "read_log", "sha256"]
 
 _PACKED = {
     "text-chunks": ("text-delta", "texts", "text"),
     "reasoning-chunks": ("reasoning-delta", "texts", "text"),
     "tool-call-chunks": ("tool-call-delta", "args", "argumentsDelta"),
 }
+_PACKED_AS = {delta: row for row, (delta, _, _) in _PACKED.items()}
+_SHORTEST_RUN = 3
 
 
-def expand_row(row: dict[str, Any]) -> list[dict[str, Any]]:
+def expand_row(row: Event) -> list[Event]:
     """Return the events of one row."""
     if row["type"] not in _PACKED:
         return [row]
     kind, members_key, member_key = _PACKED[row["type"]]
-    data, time, events = row["data"], row["time0"], []
+    data: Event = row["data"]
+    time: int = row["time0"]
+    events: list[Event] = []
     for place, member in enumerate(data[members_key]):
         if place:
             time += data["dt"][place - 1]
@@ -41,7 +51,7 @@ def expand_row(row: dict[str, Any]) -> list[dict[str, Any]]:
     return events
 
 
-def read_log(path: Path, truncate_to: int | None = None) -> list[dict[str, Any]]:
+def read_log(path: Path, truncate_to: int | None = None) -> list[Event]:
     """Return the events of a log of either encoding, its first `truncate_to` bytes where given."""
     content = path.read_bytes()[:truncate_to]
     if path.suffix == ".zstd":
@@ -53,54 +63,49 @@ def read_log(path: Path, truncate_to: int | None = None) -> list[dict[str, Any]]
     return [event for line in lines for event in expand_row(json.loads(line))]
 
 
-def sha256(value: Any) -> str:
-    """Return the hash of a value's canonical text."""
-    return hashlib.sha256("".join(_print(value)).encode()).hexdigest()
+def pack_rows(events: list[Event]) -> list[Event]:
+    """Return the rows of one batch of events that a client may append."""
+    rows: list[Event] = []
+    for key, members in itertools.groupby(_in_runs(events), key=lambda pair: pair[0]):
+        run = [event for _, event in members]
+        rows += run if key[0] is None or len(run) < _SHORTEST_RUN else [_packed(run)]
+    return rows
 
 
-def _print(value: Any) -> list[str]:
-    if isinstance(value, dict):
-        parts = ["{"]
-        for key in _in_js_order(value):
-            parts += [",", *_print(key), ":", *_print(value[key])]
-        return [*parts[:1], *parts[2:], "}"]
-    if isinstance(value, list):
-        parts = ["["]
-        for member in value:
-            parts += [",", *_print(member)]
-        return [*parts[:1], *parts[2:], "]"]
-    if isinstance(value, str):
-        text = json.dumps(value, ensure_ascii=False)
-        return ["".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text)]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return [_print_number(float(value))]
-    return [json.dumps(value)]
+def _in_runs(events: list[Event]) -> Iterator[tuple[tuple[Any, ...], Event]]:
+    """Yield each event with what it shares with its run; None leads where it stands alone."""
+    for event in events:
+        data: Any = event["data"]
+        chunk: Event = data["chunk"] if event["type"] == "assistant/chunk" else {"type": ""}
+        row = _PACKED_AS.get(chunk["type"])
+        if row is None or set(event) != {"type", "seq", "time", "data"}:
+            yield (None, event["seq"]), event
+            continue
+        member_key = _PACKED[row][2]
+        shared = {key: value for key, value in chunk.items() if key != member_key}
+        yield (row, json.dumps([data["turn"], data["step"], shared], sort_keys=True)), event
 
 
-def _in_js_order(members: dict[str, Any]) -> list[str]:
-    indices = [key for key in members if key.isascii() and key.isdigit() and str(int(key)) == key]
-    first = sorted((key for key in indices if int(key) <= 2**32 - 2), key=int)
-    return first + [key for key in members if key not in first]
+def _packed(run: list[Event]) -> Event:
+    chunks = [event["data"]["chunk"] for event in run]
+    first = run[0]
+    row = _PACKED_AS[chunks[0]["type"]]
+    _, members_key, member_key = _PACKED[row]
+    body = {"turn": first["data"]["turn"], "step": first["data"]["step"]}
+    body |= {"index": chunks[0]["index"]}
+    body["dt"] = [after["time"] - before["time"] for before, after in itertools.pairwise(run)]
+    body |= {key: chunks[0][key] for key in ("id", "name") if key in chunks[0]}
+    body[members_key] = [chunk[member_key] for chunk in chunks]
+    return {"type": row, "seq0": first["seq"], "time0": first["time"], "data": body}
 
 
-def _print_number(number: float) -> str:
-    if math.isinf(number):
-        return "null"
-    if number == 0:
-        return "0"
-    sign = "-" if number < 0 else ""
-    mantissa, exponent_text = f"{abs(number)!r}e0".split("e")[:2]
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).rstrip("0") if float(mantissa) else "0"
-    point = len(whole) + int(exponent_text)
-    stripped = digits.lstrip("0")
-    point -= len(digits) - len(stripped)
-    digits = stripped
-    if 0 < point <= 21:
-        if len(digits) <= point:
-            return sign + digits + "0" * (point - len(digits))
-        return f"{sign}{digits[:point]}.{digits[point:]}"
-    if -6 < point <= 0:
-        return f"{sign}0.{'0' * -point}{digits}"
-    mantissa = digits[0] + (f".{digits[1:]}" if len(digits) > 1 else "")
-    return f"{sign}{mantissa}e{'+' if point > 0 else '-'}{abs(point - 1)}"
+def read_frames(path: Path) -> list[bytes]:
+    """Return the text of each Zstandard frame of a log; it must end with a whole one."""
+    content = path.read_bytes()
+    texts: list[bytes] = []
+    while content:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        texts.append(frame.decompress(content))
+        assert frame.eof, f"{path} ends inside a frame"
+        content = frame.unused_data
+    return texts

@@ -61,8 +61,11 @@ def closers(fold: Fold) -> list[Event]:
 
 
 def repairs(fold: Fold, header: Header) -> list[dict[str, Any]]:
-    """Return the wire's `Repair` for each call that `closers` would answer, in transcript order."""
-    return _repairs(fold.pending.values(), header)
+    """Return the wire's `Repair` for each unanswered call of the open turn, in transcript order.
+
+    A call that an earlier recovery answered before it was cut off is told again.
+    """
+    return _repairs([*fold.half_closed, *fold.pending.values()], header)
 
 
 def committed_repairs(fold: Fold, header: Header) -> list[dict[str, Any]]:

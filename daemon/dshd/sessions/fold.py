@@ -159,6 +159,13 @@ class Fold:
         """Whether the last event is `session/end-seed`, so that a resume adds none."""
         return self.last_type == "session/end-seed"
 
+    @property
+    def half_closed(self) -> list[Call]:
+        """The calls that a recovery answered which was itself cut off, where the open turn's last events are its closers."""
+        if self.open_turn is None:
+            return []
+        return self._closers_before(self.next_seq, self.last_time)[1]
+
     def apply(self, event: Event) -> None:
         """Take the next event in, from a stored log or just admitted.
 
@@ -221,7 +228,8 @@ class Fold:
 
     def _turn_end(self, event: Event, data: dict[str, Any]) -> None:
         if members(data.get("reason")).get("kind") == "interrupted":
-            self.committed = self._committed(event)
+            events, calls = self._closers_before(event["seq"], event["time"])
+            self.committed = Committed([*events, event], calls)
         self.open_turn = None
         self.open_step = None
         self.pending = {}
@@ -321,27 +329,24 @@ class Fold:
             self.nested = {}
             self.nested_ids = frozenset()
 
-    def _committed(self, turn_end: Event) -> Committed:
-        """Find, behind an interrupted turn's end, where its closers begin.
+    def _closers_before(self, seq: int, time: int | None) -> tuple[list[Event], list[Call]]:
+        """Find the closers, of one time, that stand right before `seq`, and the calls that they answer.
 
-        Closers stand together and copy one time. A real `step/end` of that very millisecond with nothing unanswered
-        before it cannot be told from a closer and is taken for one.
+        A real `step/end` of that very millisecond with nothing unanswered before it cannot be told from a closer and is
+        taken for one.
         """
-        closers = [turn_end]
-        expected = turn_end["seq"] - 1
+        events: list[Event] = []
+        calls: list[Call] = []
         if self._step_end is not None:
             step_end, time_before = self._step_end
-            if step_end["seq"] == expected and step_end["time"] == turn_end["time"] == time_before:
-                closers.append(step_end)
-                expected -= 1
-        calls: list[Call] = []
+            if step_end["seq"] == seq - 1 and step_end["time"] == time == time_before:
+                events.append(step_end)
         for event, call in reversed(self._closer_results):
-            if event["seq"] != expected:
+            if event["seq"] != seq - 1 - len(events):
                 break
-            closers.append(event)
+            events.append(event)
             calls.append(call)
-            expected -= 1
-        return Committed(closers[::-1], calls[::-1])
+        return events[::-1], calls[::-1]
 
     _EFFECTS: ClassVar[dict[str, Callable[[Fold, Event, dict[str, Any]], None]]] = {
         "turn/start": _turn_start,
