@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dsh_protocol.errors import DshdError, from_wire
+from dsh_protocol.jsontypes import is_array, is_object
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -69,7 +70,7 @@ def parse_incoming(line: bytes) -> list[Incoming]:
         value = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
         raise BadReplyError("the daemon sent a line that is not JSON") from error
-    if isinstance(value, list):
+    if is_array(value):
         return [_incoming(item) for item in value]
     return [_incoming(value)]
 
@@ -87,17 +88,17 @@ def parse_reply(line: bytes) -> Incoming:
 
 
 def _incoming(value: Any) -> Incoming:
-    if not isinstance(value, dict):
+    if not is_object(value):
         raise BadReplyError("the daemon sent a message that is not an object")
     method = value.get("method")
     if isinstance(method, str):
         params = value.get("params")
-        return Notification(method, params if isinstance(params, dict) else {})
+        return Notification(method, params if is_object(params) else {})
     call_id = value.get("id")
     if isinstance(call_id, bool) or not isinstance(call_id, int | str | None):
         raise BadReplyError("the daemon sent a reply whose id is neither a string nor a number")
     error = value.get("error")
-    if isinstance(error, dict):
+    if is_object(error):
         return Reply(call_id, error=from_wire(error))
     if "result" not in value:
         raise BadReplyError("the daemon sent a reply with neither result nor error")

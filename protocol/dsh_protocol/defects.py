@@ -6,12 +6,11 @@ log (`LOG_CORRUPT`). The checks read decoded JSON and change nothing; whatever t
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from dsh_protocol.jsontypes import is_array, is_count, is_object, is_safe_integer
 from dsh_protocol.vocabulary import SURFACE_TYPES, Event
 
-_MAX_SAFE_INTEGER = 2**53 - 1
 _REQUIRED_KEYS = frozenset({"type", "seq", "time", "data"})
 _KEYS = _REQUIRED_KEYS | {"sourceEventSeqs", "surfaceOp", "ignorable"}
 _REPLACE_KEYS = frozenset({"op", "start", "end"})
@@ -67,24 +66,12 @@ def defect_text(rule: str) -> str:
     return _TEXTS.get(rule, rule)
 
 
-def is_count(value: Any) -> bool:
-    """Whether a JSON value is a whole number from 0 to 2^53 - 1. `2.0` is one; true and negative zero are none."""
-    return is_safe_integer(value) and value >= 0 and math.copysign(1, value) > 0
-
-
-def is_safe_integer(value: Any) -> bool:
-    """Whether a JSON value is a whole number that a double holds exactly. `-2.0` is one; true is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER and value == int(value)
-
-
 def envelope_defect(event: Any) -> str | None:
     """Return `invalid-envelope` where keys or their types are not an event's, else None.
 
     `surfaceOp` and `sourceEventSeqs` are only allowed here; `surface_metadata_defect` looks into them.
     """
-    if not isinstance(event, dict):
+    if not is_object(event):
         return "invalid-envelope"
     keys = event.keys()
     good = (
@@ -115,7 +102,7 @@ def surface_metadata_defect(event: Event) -> str | None:
 def _surface_op_defect(surface_op: Any) -> str | None:
     if surface_op == "append":
         return None
-    if not isinstance(surface_op, dict):
+    if not is_object(surface_op):
         return "surface-op-invalid"
     good = (
         surface_op.keys() == _REPLACE_KEYS
@@ -128,7 +115,7 @@ def _surface_op_defect(surface_op: Any) -> str | None:
 
 def _sources_defect(event: Event) -> str | None:
     sources = event["sourceEventSeqs"]
-    if not isinstance(sources, list):
+    if not is_array(sources):
         return "sources-not-array"
     if not all(map(is_count, sources)):
         return "sources-not-counts"
@@ -164,7 +151,7 @@ def message_defect(event: Event) -> str | None:
 
 
 def _member(value: Any, key: str) -> Any:
-    return value.get(key) if isinstance(value, dict) else None
+    return value.get(key) if is_object(value) else None
 
 
 def _is_text(value: Any) -> bool:
@@ -172,13 +159,13 @@ def _is_text(value: Any) -> bool:
 
 
 def _identity_defect(message: Any, role: str) -> str | None:
-    if not isinstance(message, dict):
+    if not is_object(message):
         return "message-unidentified"
     if not _is_text(message.get("id")) or message.get("role") != role:
         return "message-unidentified"
     if not _is_text(_member(message.get("source"), "kind")):
         return "message-source"
-    return None if isinstance(message.get("content"), list) else "message-content"
+    return None if is_array(message.get("content")) else "message-content"
 
 
 def _assistant_defect(message: Any) -> str | None:
@@ -202,7 +189,7 @@ def _result_defect(message: Any) -> str | None:
     if source["kind"] != "tool" or not _is_text(source.get("callId")):
         return "message-tool-source"
     block = content[0] if len(content) == 1 else None
-    if _member(block, "type") != "tool-result" or not isinstance(_member(block, "content"), list):
+    if _member(block, "type") != "tool-result" or not is_array(_member(block, "content")):
         return "message-tool-block"
     if _member(block, "toolCallId") != source["callId"]:
         return "message-call-id-mismatch"
@@ -216,7 +203,7 @@ def _request_header_defect(header: Any) -> str | None:
     if "reasoningEffort" in config and not _is_text(config["reasoningEffort"]):
         return "invalid-reasoning-effort"
     marks = header.get("adapterDefaults", {})
-    good = isinstance(marks, dict) and all(
+    good = is_object(marks) and all(
         key in _ADAPTER_DEFAULTS and mark is True and key in config for key, mark in marks.items()
     )
     return None if good else "invalid-adapter-defaults"
@@ -224,7 +211,7 @@ def _request_header_defect(header: Any) -> str | None:
 
 def _is_turn_end(data: Any) -> bool:
     """Whether it is a turn's end in today's shape; kinds that are not known here are plugins' and free."""
-    if not isinstance(data, dict) or data.keys() != {"turn", "reason"}:
+    if not is_object(data) or data.keys() != {"turn", "reason"}:
         return False
     reason = data["reason"]
     if not is_count(data["turn"]) or data["turn"] < 1 or not _is_text(_member(reason, "kind")):
@@ -233,7 +220,7 @@ def _is_turn_end(data: Any) -> bool:
         return reason.keys() == {"kind", "reason"} and _is_text(_member(reason["reason"], "kind"))
     if reason["kind"] == "error":
         failure = reason.get("error")
-        return reason.keys() == {"kind", "error"} and isinstance(failure, dict)
+        return reason.keys() == {"kind", "error"} and is_object(failure)
     return True
 
 
@@ -249,27 +236,30 @@ def retired_shape(event: Event) -> str | None:
         return "retired-mode-set"
     if kind == "steering/message":
         return "steering-message"
-    return _retired_data(kind, data) if isinstance(data, dict) else None
+    return _retired_data(kind, data) if is_object(data) else None
 
 
 def _retired_data(kind: Any, data: dict[str, Any]) -> str | None:
     match kind:
-        case "request/header" if data.get("reason") == "fallback":
-            return "retired-header-fallback"
-        case "turn/start" if "trigger" in data:
-            return "turn-start-trigger"
+        case "request/header":
+            return "retired-header-fallback" if data.get("reason") == "fallback" else None
+        case "turn/start":
+            return "turn-start-trigger" if "trigger" in data else None
         case "turn/end":
             return _retired_reason(data.get("reason"))
-        case "user/message" if (
-            not data.keys() & {"id", "role"} and {"content", "source"} <= data.keys()
-        ):
-            return "unidentified-user"
-        case "assistant/message" if "message" not in data and "provenance" in data:
-            return "unidentified-assistant"
-        case "tool/result" if "message" not in data and "callId" in data:
-            return "flat-tool-result"
         case _:
-            return None
+            return _retired_message(kind, data)
+
+
+def _retired_message(kind: Any, data: dict[str, Any]) -> str | None:
+    keys = data.keys()
+    if kind == "user/message" and not keys & {"id", "role"} and keys >= {"content", "source"}:
+        return "unidentified-user"
+    if kind == "assistant/message" and "message" not in keys and "provenance" in keys:
+        return "unidentified-assistant"
+    if kind == "tool/result" and "message" not in keys and "callId" in keys:
+        return "flat-tool-result"
+    return None
 
 
 def _retired_reason(reason: Any) -> str | None:

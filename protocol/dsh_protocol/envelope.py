@@ -17,9 +17,10 @@ from dsh_protocol.errors import (
     InvalidRequestError,
     ParseFailedError,
 )
-from dsh_protocol.jsonscan import MAX_SAFE_INTEGER, Bounds, JsonTextError, scan
+from dsh_protocol.jsonscan import Bounds, JsonTextError, scan
 from dsh_protocol.jsonslices import cut, members, peek
 from dsh_protocol.jsontext import decode, encode_fast
+from dsh_protocol.jsontypes import is_array, is_object, is_safe_integer
 from dsh_protocol.method import ALIASES, METHODS, find_method
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def parse_line(line: bytes, limits: Limits) -> Message:
         value = _decode(line, limits)
     except JsonTextError as error:
         return _salvage(line, error, limits)
-    if not isinstance(value, list):
+    if not is_array(value):
         return _request(value)
     refusal = _refuse_batch(len(value), limits)
     return refusal or Batch([_request(item) for item in value])
@@ -157,13 +158,13 @@ def _refuse_batch(count: int, limits: Limits) -> Refusal | None:
     if count > limits.max_batch_calls:
         text = f"a batch has {count} calls and {limits.max_batch_calls} are the limit; send several"
         return Refusal(
-            None, FrameTooLargeError(text, limit="maxBatchCalls", max=limits.max_batch_calls)
+            None, FrameTooLargeError(text, limit="maxBatchCalls", maximum=limits.max_batch_calls)
         )
     return None
 
 
 def _request(value: Any) -> Request | Refusal:
-    if not isinstance(value, dict):
+    if not is_object(value):
         return Refusal(None, InvalidRequestError(f"a call is not an object; {_NOT_A_REQUEST}"))
     call_id = value.get("id")
     if not _is_call_id(call_id):
@@ -180,7 +181,7 @@ def _request(value: Any) -> Request | Refusal:
         return Refusal(call_id, InvalidRequestError(f"method is not a string; {_NOT_A_REQUEST}"))
     params = value.get("params", {})
     has_id = "id" in value
-    if isinstance(params, dict):
+    if is_object(params):
         return Request(call_id, has_id, method, params)
     error = _unknown(method) or InvalidParamsError(
         "params is not an object; give parameters by name", path="params"
@@ -191,9 +192,7 @@ def _request(value: Any) -> Request | Refusal:
 def _is_call_id(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= LONGEST_ID
-    if isinstance(value, float):
-        return value.is_integer() and abs(value) <= MAX_SAFE_INTEGER
-    return value is None or (isinstance(value, int) and not isinstance(value, bool))
+    return value is None or is_safe_integer(value)
 
 
 def _unknown(method: str) -> DshdError | None:
@@ -264,33 +263,37 @@ def _too_many(limits: Limits) -> DshdError:
     return FrameTooLargeError(
         f"a line has more than {limits.max_values} JSON values; send fewer events in one call",
         limit="maxValues",
-        max=limits.max_values,
+        maximum=limits.max_values,
     )
 
 
 def _defect(error: JsonTextError, method: Any, limits: Limits) -> DshdError:
-    """The answer to a defect, by the place where it stands."""
+    """The answer to a defect, by the place where it stands; an unknown method comes first."""
     if error.rule in ("not-json", "not-utf8"):
         return _not_json(error)
     if error.rule == "too-many-values":
         return _too_many(limits)
-    facts: dict[str, Any] = {"rule": error.rule, "offset": error.offset}
-    if error.rule == "too-deep":
-        facts |= {"limit": "maxDepth", "max": limits.max_depth}
-    if isinstance(method, str) and (unknown := _unknown(method)) is not None:
-        return unknown
-    reason = _RULES[error.rule]
+    unknown = _unknown(method) if isinstance(method, str) else None
+    return unknown or _placed(error, method, limits)
+
+
+def _placed(error: JsonTextError, method: Any, limits: Limits) -> DshdError:
     place = ".".join(str(step)[:64] for step in error.path[:8]) or "the line"
+    facts: dict[str, Any] = {"rule": error.rule, "path": place, "offset": error.offset}
+    if error.rule == "too-deep":
+        facts |= {"limit": "maxDepth", "maximum": limits.max_depth}
+    reason = _RULES[error.rule]
     match error.path:
         case ("params", "events", int(index), *_) if _takes_events(method):
-            text = f"event {index} is refused: {reason} ('{place}')"
-            return EventInvalidError(text, index=index, path=place, **facts)
+            return EventInvalidError(
+                f"event {index} is refused: {reason} ('{place}')", index=index, **facts
+            )
         case ("params", *_):
-            return InvalidParamsError(f"'{place}' is refused: {reason}", path=place, **facts)
-        case () if error.rule == "too-deep":
-            return InvalidParamsError(f"a line is refused: {reason}", path=place, **facts)
+            return InvalidParamsError(f"'{place}' is refused: {reason}", **facts)
+        case _ if error.rule == "too-deep":
+            return InvalidParamsError(f"'{place}' is refused: {reason}", **facts)
         case _:
-            return InvalidRequestError(f"'{place}' is refused: {reason}", path=place, **facts)
+            return InvalidRequestError(f"'{place}' is refused: {reason}", **facts)
 
 
 def _takes_events(method: Any) -> bool:

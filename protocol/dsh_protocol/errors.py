@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dsh_protocol.jsontypes import is_object
+
 if TYPE_CHECKING:
     from typing import Self
 
@@ -266,7 +268,7 @@ def from_wire(error: dict[str, Any]) -> DshdError:
     A kind that this version does not know becomes a plain `DshdError` that keeps code, kind and facts.
     """
     data = error.get("data")
-    facts = dict(data) if isinstance(data, dict) else {}
+    facts = dict(data) if is_object(data) else {}
     kind = facts.pop("kind", None)
     retryable = facts.pop("retryable", False)
     message = str(error.get("message", ""))

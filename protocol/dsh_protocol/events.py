@@ -13,12 +13,12 @@ import msgspec
 from dsh_protocol.defects import (
     defect_text,
     envelope_defect,
-    is_count,
     message_defect,
     retired_shape,
     surface_metadata_defect,
 )
 from dsh_protocol.errors import FormatUnsupportedError
+from dsh_protocol.jsontypes import is_count, is_number, is_object
 from dsh_protocol.version import FORMAT_VERSION
 from dsh_protocol.vocabulary import KNOWN_TYPES, SURFACE_TYPES, Event
 
@@ -125,11 +125,12 @@ def check_header(stored: Any) -> Header:
         FormatUnsupportedError: Another format version, whatever else the line holds. Fact: `version`.
         HeaderDefectError: It is no header of this version.
     """
-    version = stored.get("version") if isinstance(stored, dict) else None
-    is_number = isinstance(version, int | float) and not isinstance(version, bool)
-    if is_number and version != FORMAT_VERSION:
+    if not is_object(stored):
+        raise HeaderDefectError("not-a-session-header")
+    version = stored.get("version")
+    if is_number(version) and version != FORMAT_VERSION:
         raise FormatUnsupportedError(_version_text(version), version=version)
-    if not is_number or not _has_shape(stored):
+    if not is_number(version) or not _has_shape(stored):
         raise HeaderDefectError("not-a-session-header")
     if any(key in stored for key in _RETIRED_FIELDS):
         raise HeaderDefectError("header-retired-fields")

@@ -53,7 +53,7 @@ class LineSplitter:
             raise FrameTooLargeError(
                 f"a line is longer than {self._max_line_bytes} bytes; send fewer or smaller events in one call",
                 limit="maxLineBytes",
-                max=self._max_line_bytes,
+                maximum=self._max_line_bytes,
             )
         if piece:
             self._parts.append(piece)

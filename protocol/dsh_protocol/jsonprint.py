@@ -1,21 +1,22 @@
 r"""The precise writer of JSON: prints what `JSON.stringify` prints.
 
-`jsontext` asks it only for values that the fast encoder would print otherwise or not at all: most floats, lone surrogates
-(printed as \udxxx), and nesting without end. One digression from ECMAScript: a whole float of 2^53 or more is printed
-with an exponent, because our own reader takes a plain run of digits for an integer and refuses it.
+`jsontext` asks it only for values that the fast encoder would print otherwise or not at all: whole floats, lone
+surrogates (printed as \udxxx), and nesting without end. One digression from ECMAScript: a whole float of 2^53 or more
+is printed with an exponent, because our own reader takes a plain run of digits for an integer and refuses it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dsh_protocol.jsontypes import is_array, is_object
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FIRST_UNSAFE = 2.0**53
@@ -40,10 +41,13 @@ def print_json(value: Any) -> bytes:
             continue
         prefix, child = member
         parts.append(prefix)
-        if isinstance(child, Mapping | msgspec.Struct):
-            inside.append(_object_members(child))
+        if is_object(child):
+            inside.append(_object_members(child.items()))
             closers.append("}")
-        elif isinstance(child, list | tuple):
+        elif isinstance(child, msgspec.Struct):
+            inside.append(_object_members(_fields(child)))
+            closers.append("}")
+        elif is_array(child):
             inside.append(_array_members(child))
             closers.append("]")
         else:
@@ -75,17 +79,16 @@ def print_number(number: float) -> str:
     return f"{sign}{digits[0]}{tail}e{point - 1:+d}"
 
 
-def _array_members(array: list[Any] | tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+def _array_members(array: list[Any]) -> Iterator[tuple[str, Any]]:
     if not array:
         yield "[", msgspec.Raw(b"")
     for index, child in enumerate(array):
         yield ("," if index else "["), child
 
 
-def _object_members(members: Mapping[str, Any] | msgspec.Struct) -> Iterator[tuple[str, Any]]:
-    pairs = members.items() if isinstance(members, Mapping) else _fields(members)
+def _object_members(members: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     prefix = "{"
-    for key, child in pairs:
+    for key, child in members:
         yield f"{prefix}{_string(key)}:", child
         prefix = ","
     if prefix == "{":

@@ -1,23 +1,27 @@
 """The gate for JSON: every text from socket and disk passes `decode` or `decode_stored`; every text out is `encode`d.
 
 The rule that holds here: what passes the gate means the same to every program that reads it. No duplicate keys, no
-number that a double cannot hold, no −0, no half of a surrogate pair, nothing so deep or so wide that reading it hurts.
+number that a double cannot hold, no negative zero, no half of a surrogate pair, nothing so deep or wide that it hurts.
 
-msgspec reads fast but takes duplicate keys and whole numbers of any size, and turns −0 into 0. So its value counts only
-where a few searches at the speed of C prove that there was none of these; else the standard library reads the text once
-more with a look at every pair and number; and only a text at fault meets the precise reader, which says what and where.
+msgspec reads fast but takes duplicate keys and whole numbers of any size, and loses the sign of a whole negative zero.
+So its value counts only where a few searches at the speed of C prove that there was none of these; else the standard
+library reads the text once more with a look at every pair and number; and only a text at fault meets the precise
+reader, which says what and where.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from itertools import compress
+from types import GenericAlias
 from typing import Any
 
 import msgspec
 
 from dsh_protocol.jsonprint import print_json, print_number
-from dsh_protocol.jsonscan import MAX_SAFE_INTEGER, Bounds, JsonTextError, scan
+from dsh_protocol.jsonscan import Bounds, JsonTextError, count_values, scan
+from dsh_protocol.jsontypes import MAX_SAFE_INTEGER
 
 __all__ = ["MAX_SAFE_INTEGER", "JsonTextError", "decode", "decode_stored", "encode", "encode_fast"]
 
@@ -26,7 +30,22 @@ MAX_VALUES = 100_000
 
 _STORED = Bounds(max_depth=10_000, max_values=100_000_000, stored=True)
 
-_decoder = msgspec.json.Decoder()
+_PROVEN_DEPTH = 10  # an appended tool result's text lies so deep; each level more doubles the type
+
+
+def _shape(depth: int) -> Any:
+    """The type of every JSON value that is nested no deeper than `depth`."""
+    scalar: Any = None | bool | int | float | str
+    shape = scalar
+    for _ in range(depth):
+        array: Any = GenericAlias(list, (shape,))
+        members: Any = GenericAlias(dict, (str, shape))
+        shape = scalar | array | members
+    return shape
+
+
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_flat_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_shape(_PROVEN_DEPTH))
 _encoder = msgspec.json.Encoder()
 
 _DIGITS_AS_ZERO = bytes.maketrans(b"123456789", b"000000000")
@@ -50,24 +69,34 @@ def decode(text: bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VAL
         JsonTextError: The text breaks a rule; the error names it.
     """
     bounds = Bounds(max_depth, max_values)
+    if len(text) > max_values and count_values(text, max_values) > max_values:
+        if b"[" * (max_depth + 1) in text:
+            scan(text, bounds)
+        raise JsonTextError("too-many-values", 0)
     try:
-        value = _decoder.decode(text)
+        value, depth_bound = _read(text)
     except (msgspec.MsgspecError, RecursionError):
         return scan(text, bounds)
-    if len(text) > max_values and not _is_narrow(value, max_values):
-        raise JsonTextError("too-many-values", 0)
-    if text.count(b"[") + text.count(b"{") > max_depth and not _is_shallow(value, max_depth):
+    if depth_bound > max_depth and not _is_shallow(value, max_depth):
         return scan(text, bounds)
     if _is_canonical(text, value) or _is_strict(text):
         return value
     return scan(text, bounds)
 
 
+def _read(text: bytes) -> tuple[Any, float]:
+    """Return the value, and how deep it is at most: the type of a flat value proves that at no cost."""
+    try:
+        return _flat_decoder.decode(text), _PROVEN_DEPTH
+    except msgspec.ValidationError:
+        return _decoder.decode(text), math.inf
+
+
 def decode_stored(text: bytes) -> Any:
     """Return the value of a text that stands in a log: what other programs may legally have written is taken.
 
     Of duplicate keys the last wins, at the place of the first; lone surrogates stay what they are; whole numbers keep
-    every digit; −0 is 0.
+    every digit; a whole negative zero is 0.
 
     Raises:
         JsonTextError: Not JSON, not UTF-8, a number beyond the range of a double (or of 4,300 digits), or nesting
@@ -106,7 +135,7 @@ def encode_fast(value: Any) -> bytes:
 def _is_canonical(text: bytes, value: Any) -> bool:
     """Whether text and value prove each other: printed again it is the same, and no number needs a closer look.
 
-    A dropped duplicate and a whole −0 make the print shorter. What the print cannot show is searched for.
+    A dropped duplicate and a whole negative zero make the print shorter. What the print cannot show is searched for.
     """
     if text[:1] not in (b"{", b"["):
         return False
@@ -125,13 +154,13 @@ def _look_at_pairs(pairs: list[tuple[str, Any]]) -> None:
         raise _NotStrictError
 
 
-def _look_at_whole(token: str) -> None:
-    if len(token) >= len(_LONG_RUN) or token == "-0":
+def _look_at_whole(digits: str) -> None:
+    if len(digits) >= len(_LONG_RUN) or digits == "-0":
         raise _NotStrictError
 
 
-def _look_at_real(token: str) -> None:
-    if token[0] == "-" and float(token) == 0:
+def _look_at_real(digits: str) -> None:
+    if digits[0] == "-" and float(digits) == 0:
         raise _NotStrictError
 
 
@@ -149,17 +178,6 @@ def _is_strict(text: bytes) -> bool:
         _second_reader.decode(text.decode())
     except (ValueError, RecursionError):
         return False
-    return True
-
-
-def _is_narrow(value: Any, max_values: int) -> bool:
-    count, level = 1, _containers([value])
-    while level:
-        members = _members(level)
-        count += len(members)
-        if count > max_values:
-            return False
-        level = _containers(members)
     return True
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from dsh_protocol.errors import InvalidParamsError, MethodNotFoundError
+from dsh_protocol.jsontypes import is_object
 from dsh_protocol.methods import checkpoint, daemon, session, watch
 from dsh_protocol.objects import Empty, Params, Position, Recovery
 
@@ -73,7 +74,7 @@ _TABLE: Final = (
     _method("session.stat", session.StatParams, session.SessionResult),
     _method("session.list", session.ListParams, session.ListResult),
     _method("session.fork", session.ForkParams, session.SessionResult),
-    _method("session.close", session.CloseParams, Position),
+    _method("session.close", session.CloseParams, session.CloseResult),
     _method("session.subscribe", watch.SubscribeParams, watch.SubscribeResult),
     _method("session.unsubscribe", watch.UnsubscribeParams, Empty),
     _method("session.delete", session.DeleteParams, Empty),
@@ -121,7 +122,7 @@ def find_method(name: str) -> Method:
 
 
 def convert_params(method: Method | str, params: dict[str, Any]) -> Params:
-    """Return the parameters as their type. Values are those of the JSON gate, so no number is −0.
+    """Return the parameters as their type. Values are those of the JSON gate, so no number is negative zero.
 
     `1.0` counts as an integer, as it does everywhere in JSON; true and false do not.
 
@@ -143,7 +144,7 @@ def convert_params(method: Method | str, params: dict[str, Any]) -> Params:
 def _with_integers(params: dict[str, Any]) -> dict[str, Any]:
     """Integral floats as integers, in the parameters and in the small objects among them."""
     return {
-        key: _with_integers(value) if isinstance(value, dict) else _integer(value)
+        key: _with_integers(value) if is_object(value) else _integer(value)
         for key, value in params.items()
     }
 

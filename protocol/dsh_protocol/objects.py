@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dsh_protocol.events import Event, EventIn, Header
-from dsh_protocol.jsontext import MAX_SAFE_INTEGER
+from dsh_protocol.jsontypes import MAX_SAFE_INTEGER
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_SAFE_INTEGER)]
 """A number of things, a seq, or a length in bytes."""
@@ -155,12 +155,14 @@ class Recovery(Result, frozen=True):
         repairs: One for each unanswered call, in transcript order.
         closers: The events that close the turn, in order.
         next_seq: The seq of the caller's next event, also in a preview.
+        notification_error: The error object of a failed notification that was not told yet.
     """
 
     committed: bool
     repairs: list[Repair]
     closers: list[Event]
     next_seq: int
+    notification_error: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Position(Result, frozen=True):

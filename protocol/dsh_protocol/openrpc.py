@@ -14,7 +14,7 @@ import msgspec
 from dsh_protocol.errors import DshdError
 from dsh_protocol.events import EventIn
 from dsh_protocol.method import METHODS, NOTIFICATIONS, Method
-from dsh_protocol.objects import Writer
+from dsh_protocol.objects import Params, Writer
 from dsh_protocol.version import PROTOCOL_VERSION, VERSION
 
 OPENRPC_VERSION = "1.3.2"
@@ -85,6 +85,8 @@ def _structs(parent: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
 
 def _describe(schema: dict[str, Any], struct: type[msgspec.Struct]) -> None:
     wire_names = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
+    if not issubclass(struct, Params):
+        schema["required"] = [each.encode_name for each in _always_there(struct)]
     description = schema.get("description", "")
     found = _ATTRIBUTES.search(description + "\n")
     if found is None:
@@ -95,8 +97,18 @@ def _describe(schema: dict[str, Any], struct: type[msgspec.Struct]) -> None:
         schema["properties"][wire_names[attribute["name"]]]["description"] = text
 
 
+def _always_there(struct: type[msgspec.Struct]) -> list[msgspec.structs.FieldInfo]:
+    """The keys that are written whatever their value; `required` of msgspec is what must be read."""
+    omits = struct.__struct_config__.omit_defaults
+    return [
+        field
+        for field in msgspec.structs.fields(struct)
+        if field.default is msgspec.NODEFAULT or not (omits or field.default is msgspec.UNSET)
+    ]
+
+
 def _text(schema: dict[str, Any]) -> str:
-    return str(schema.get("description", "")).replace("\n", " ").strip()
+    return " ".join(str(schema.get("description", "")).split())
 
 
 def _method(method: Method, schemas: dict[str, dict[str, Any]]) -> dict[str, Any]:

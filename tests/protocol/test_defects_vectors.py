@@ -8,6 +8,8 @@ import json
 from typing import Any
 
 import pytest
+
+from dsh_protocol.errors import FormatUnsupportedError
 from dsh_protocol.events import (
     KNOWN_TYPES,
     HeaderDefectError,
@@ -17,9 +19,8 @@ from dsh_protocol.events import (
     retired_shape,
     surface_metadata_defect,
 )
-from dsh_protocol.errors import FormatUnsupportedError
 from dsh_protocol.jsontext import JsonTextError, decode_stored
-
+from dsh_protocol.jsontypes import is_object
 from support.vectors import vectors
 
 STATELESS = {
@@ -61,7 +62,7 @@ NOT_JSON_HERE = {"header-version-1e999"}  # an overflowing number is refused by 
 
 
 def defect(event: Any) -> str | None:
-    if not isinstance(event, dict):
+    if not is_object(event):
         return "invalid-envelope"
     return (
         retired_shape(event)
@@ -82,7 +83,7 @@ def rows_of(text: bytes) -> list[Any]:
 
 def is_event(row: Any) -> bool:
     """Packed rows have other keys; expanding them is the store's."""
-    return isinstance(row, dict) and "seq" in row
+    return is_object(row) and "seq" in row
 
 
 def test_no_event_of_a_loadable_log_has_a_defect_unless_its_shape_is_retired() -> None:
@@ -126,7 +127,7 @@ def load_of(case: Any) -> Any:
 def test_every_stateless_refusal_of_a_stored_log_has_its_name() -> None:
     seen: set[str] = set()
     for case in raw_cases():
-        reason = load_of(case).get("reason")
+        reason = str(load_of(case).get("reason"))
         if reason not in STATELESS:
             continue
         rows = rows_of(base64.b64decode(case["files"][0]["base64"]))
@@ -149,7 +150,7 @@ def test_every_refusal_of_a_header_has_its_name() -> None:
             check_header(decode_stored(line))
         if isinstance(caught.value, HeaderDefectError):
             assert caught.value.rule == reason, case["name"]
-        seen.add(reason)
+        seen.add(str(reason))
     assert seen == HEADER_RULES
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from dsh_protocol.limits import Limits
+from dsh_protocol.limits import Limits  # noqa: TC001  # msgspec reads the annotations
 from dsh_protocol.objects import Count, Params, Problem, Result, Server
 
 
-class Client(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Client(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     """Who connects. A newer client may say more than this; the pid of record is the kernel's."""
 
     name: str

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from dsh_protocol.events import Event
+from dsh_protocol.events import Event  # noqa: TC001  # msgspec reads the annotations
 from dsh_protocol.objects import Count, Events, Params, Problem, Recovery, Result, Session, State
 
 
@@ -48,7 +48,7 @@ class OpenParams(Params, frozen=True):
 
     Attributes:
         access: Reading takes nothing and needs no close.
-        resume: On the wire `continue`: go on as the holder, with no repairs and no end-seed.
+        resume: Go on as the holder after a lost connection or daemon, with no repairs and no end-seed.
         takeover: Take a handle that is reserved for a living process which lost its connection.
     """
 
@@ -197,6 +197,18 @@ class CloseParams(Params, frozen=True):
 
     id: str
     writer: str
+
+
+class CloseResult(Result, frozen=True):
+    """How the session was left.
+
+    Attributes:
+        notification_error: The error object of a failed notification that was not told yet.
+    """
+
+    next_seq: int
+    durable_seq: int
+    notification_error: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class DeleteParams(Params, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsh_protocol.events import Event
+from dsh_protocol.events import Event  # noqa: TC001  # msgspec reads the annotations
 from dsh_protocol.objects import Count, Params, Result
 
 
