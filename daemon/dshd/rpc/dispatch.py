@@ -60,8 +60,7 @@ class Dispatcher:
         either = cast("Any", outcome)  # the library's Either has no types, and no other way in
         if type(either) is Left:
             raise _rewritten(name, vars(either)["_error"])
-        found: Any = vars(either)["_value"]
-        return found.result
+        return cast("Any", vars(either)["_value"]).result
 
 
 def _wrap(name: str, handler: Callable[[Context, Any], Awaitable[Any]]) -> Callable[..., Any]:

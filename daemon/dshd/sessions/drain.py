@@ -190,11 +190,13 @@ class Drain:
         began = trio.current_time()
         try:
             if batch or not self._handle.materialised:
+                self._shield = trio.CancelScope(shield=True)
                 with self._shield:
                     await trio.to_thread.run_sync(
                         self._write, batch, limiter=self._limiter, abandon_on_cancel=True
                     )
-                self._shield = trio.CancelScope(shield=True)
+                if self._shield.cancelled_caught:
+                    await trio.sleep_forever()  # abandoned: nothing is known of this batch
         except DshdError as error:
             self._fail(error, trio.current_time() - began)
         except Exception as error:  # noqa: BLE001  # whatever a store raises, the session must survive it
