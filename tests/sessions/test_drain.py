@@ -87,13 +87,23 @@ class Seen:
         return InternalFaultError("a defect", incident=type(error).__name__)
 
 
+class NoHolder:
+    """No holder record is ever due."""
+
+    def due_holder(self) -> HolderRecord | None:
+        return None
+
+    def note_holder(self, record: HolderRecord) -> None:
+        raise NotImplementedError
+
+
 class Bench:
     """A drain with what it works on."""
 
     def __init__(self) -> None:
         self.handle = FakeHandle()
         self.seen = Seen()
-        self.drain = Drain(self.handle, window=WINDOW, observer=self.seen, holder=lambda: None)
+        self.drain = Drain(self.handle, window=WINDOW, observer=self.seen, holder=NoHolder())
 
     def admit(self, count: int = 1) -> int:
         first = self.drain.next_seq

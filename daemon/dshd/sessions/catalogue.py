@@ -118,13 +118,18 @@ class Catalogue:
         the background.
         """
         live = {session.id: live_view(session) for session in self._registry.live.values()}
-        stored = await self._registry.in_reader(self._list_stored, frozenset(live))
+        stored, due = await self._registry.in_reader(self._list_stored, frozenset(live))
+        if due:
+            self._due.update(dict.fromkeys(due))
+            self._wake.set()
         views = [*live.values(), *stored]
         views.sort(key=lambda view: (-view["updatedAt"], view["id"]))
         return views
 
-    def _list_stored(self, live: frozenset[str]) -> list[dict[str, Any]]:
+    def _list_stored(self, live: frozenset[str]) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return the views of stored sessions, and the ids of those left to be folded. Blocking."""
         views: list[dict[str, Any]] = []
+        due: list[str] = []
         budget = _FOLD_NOW_BYTES
         for stored in self._registry.store.list():
             if stored.session_id in live:
@@ -135,11 +140,9 @@ class Catalogue:
                     budget -= stored.size_bytes
                     folded = self._fold(stored)
                 else:
-                    self._due[stored.session_id] = None
+                    due.append(stored.session_id)
             views.append(self._stored_view(stored, folded))
-        if self._due:
-            trio.from_thread.run_sync(self._wake.set)
-        return views
+        return views, due
 
     async def run(self) -> None:
         """Fold in the background what a list left unknown; until cancelled."""

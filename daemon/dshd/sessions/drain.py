@@ -15,7 +15,7 @@ import trio
 from dsh_protocol.errors import DshdError, InternalFaultError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from dsh_protocol.events import Event
     from dshd.storage.store import HolderRecord, SessionHandle
@@ -34,6 +34,18 @@ class DrainObserver(Protocol):
 
     def fault(self, error: BaseException) -> InternalFaultError:
         """Log an error that no store should raise, and name the incident."""
+        ...
+
+
+class HolderDue(Protocol):
+    """Whose holder record goes before the next batch. Called in the drain's thread."""
+
+    def due_holder(self) -> HolderRecord | None:
+        """The record that is not durable yet, or None."""
+        ...
+
+    def note_holder(self, record: HolderRecord) -> None:
+        """`record` is durable."""
         ...
 
 
@@ -60,7 +72,7 @@ class Drain:
         handle: The session's handle for writing. The drain is the only one that appends to it.
         window: Seconds from the first pending event to the automatic write; later events do not move it.
         observer: Told of each attempt.
-        holder: Gives the holder record that must be durable before the next batch, or None.
+        holder: Knows the holder record that must be durable before the next batch.
     """
 
     def __init__(
@@ -69,7 +81,7 @@ class Drain:
         *,
         window: float,
         observer: DrainObserver,
-        holder: Callable[[], HolderRecord | None],
+        holder: HolderDue,
     ) -> None:
         self.durable_seq = handle.next_seq
         self.pending: list[Event] = []
@@ -205,11 +217,13 @@ class Drain:
             self._succeed(batch, trio.current_time() - began)
 
     def _write(self, batch: list[Event]) -> None:
-        holder = self._holder()
+        record = self._holder.due_holder()
         if batch:
-            self._handle.append(batch, holder)
+            self._handle.append(batch, record)
         else:
-            self._handle.flush(holder)
+            self._handle.flush(record)
+        if record is not None:
+            self._holder.note_holder(record)
 
     def _succeed(self, batch: list[Event], seconds: float) -> None:
         count = len(batch)

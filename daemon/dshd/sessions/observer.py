@@ -31,9 +31,6 @@ class SessionObserver:
         metrics.inc("dshd_flushes")
         metrics.observe("dshd_flush_seconds", seconds)
         metrics.observe("dshd_batch_events", len(events))
-        session = self._registry.live.get(self._session_id)
-        if session is not None:
-            session.holder_written()
         self._registry.batch_durable(self._session_id, events)
 
     def batch_failed(self, error: DshdError, seconds: float) -> None:

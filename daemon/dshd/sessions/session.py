@@ -107,9 +107,7 @@ class Session:
         self.gone = trio.Event()
         self._limits = runtime.limits
         self._read_limiter = runtime.read_limiter
-        self.drain = Drain(
-            handle, window=runtime.window, observer=observer, holder=self._due_holder
-        )
+        self.drain = Drain(handle, window=runtime.window, observer=observer, holder=self)
 
     @property
     def header(self) -> Header:
@@ -154,18 +152,15 @@ class Session:
         await trio.to_thread.run_sync(self.handle.write_holder, record, limiter=self._read_limiter)
         self.holder_record = record
 
-    def _due_holder(self) -> HolderRecord | None:
-        """The record that the next batch must make durable first. Called in the drain's thread."""
+    def due_holder(self) -> HolderRecord | None:
+        """The record that the next batch must make durable first; see `HolderDue`."""
         if self.claim is None or self.holder_record is not None:
             return None
-        record = self.claim.record()
-        self.holder_record = record if self.handle.materialised else None
-        return record
+        return self.claim.record()
 
-    def holder_written(self) -> None:
-        """Note that the batch which carried the holder record is durable."""
-        if self.claim is not None and self.holder_record is None:
-            self.holder_record = self.claim.record()
+    def note_holder(self, record: HolderRecord) -> None:
+        """Note that the record is durable; see `HolderDue`."""
+        self.holder_record = record
 
     def require_writer(self, writer: str) -> Claim:
         """Return the claim that `writer` proves.
