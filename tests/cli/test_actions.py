@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cli.scripted import BROKEN, PREVIEW, SERVER, session
+from cli.scripted import BROKEN, PREVIEW, PROBLEM, SERVER, session
 from dsh_protocol.errors import NoSpaceError, SessionBusyError
 
 if TYPE_CHECKING:
@@ -47,6 +47,20 @@ def test_recover_of_a_closed_session_finds_nothing(daemon: ScriptedDaemon, dshct
         "closers": [],
         "nextSeq": 12,
     }
+
+
+def test_recover_of_a_damaged_session_says_that_it_would_be_refused(
+    daemon: ScriptedDaemon, dshctl: Dshctl
+) -> None:
+    found = session("a1", state="damaged", problem=PROBLEM)
+    daemon.answers["session.open"] = lambda _: {"session": found, "writer": None, "recovery": None}
+    ended = dshctl("recover", "a1")
+    assert ended.code == 1
+    assert ended.out == ""
+    assert ended.err.splitlines() == [
+        "dshctl: --apply would be refused: bad frame [LOG_CORRUPT]",
+        "try: dshctl show a1",
+    ]
 
 
 def test_recover_with_apply_takes_the_handle_and_gives_it_back(

@@ -128,6 +128,20 @@ def test_a_whole_id_wins_over_a_beginning(daemon: ScriptedDaemon, dshctl: Dshctl
     assert daemon.asked("session.list") == []
 
 
+def test_an_id_may_be_written_as_it_is_shown(daemon: ScriptedDaemon, dshctl: Dshctl) -> None:
+    def answer(params: dict[str, Any]) -> dict[str, Any]:
+        if params["id"].startswith("\\"):
+            raise SessionNotFoundError("no such session")
+        return {"session": session(params["id"])}
+
+    daemon.answers["session.open"] = answer
+    serve_pages(daemon, ["\ud800", "\ud800x", "a\x1bb"], 9)
+    assert dshctl("-o", "json", "show", "\\ud800").document["session"]["id"] == "\ud800"
+    assert dshctl("-o", "json", "show", "\ud800").document["session"]["id"] == "\ud800"
+    assert dshctl("-o", "json", "show", "\\ud800x").document["session"]["id"] == "\ud800x"
+    assert dshctl("show", "\\ud8").code == 2
+
+
 def test_last_is_the_newest_session(daemon: ScriptedDaemon, dshctl: Dshctl) -> None:
     serve_pages(daemon, ["new", "old"], 9)
     daemon.answers["session.open"] = lambda params: {"session": session(params["id"])}

@@ -168,6 +168,14 @@ def test_log_of_a_damaged_session_gives_what_there_is_and_fails(
     assert ended.err.endswith("try: dshctl show a1\n")
 
 
+def test_log_of_a_newer_session_is_shown_as_stored(daemon: ScriptedDaemon, dshctl: Dshctl) -> None:
+    serve_log(daemon, size=2, problem={**PROBLEM, "kind": "FORMAT_UNSUPPORTED"})
+    ended = dshctl("-o", "jsonl", "log", "a1")
+    assert ended.code == 0
+    assert len(ended.out.splitlines()) == 3
+    assert ended.err == "dshctl: shown as stored, not understood: bad frame\n"
+
+
 # --- messages
 
 

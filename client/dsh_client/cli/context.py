@@ -1,7 +1,8 @@
 """What every verb gets: the output, the daemon's connection, and how a person names a session.
 
-The rule: a session is named by its whole id, a prefix that only one id has, or `@last`. A whole id always wins, and
-a name is resolved once, so that what follows speaks of one session whatever happens meanwhile.
+The rule: a session is named by its whole id, a prefix that only one id has, or `@last`; an id that holds control
+characters may be written as `dshctl` shows it. A whole id always wins, and a name is resolved once, so that what
+follows speaks of one session whatever happens meanwhile.
 """
 
 from __future__ import annotations
@@ -109,13 +110,14 @@ class Context:
         raise SessionNotFoundError(f"there is no session yet, so {LAST} names none")
 
     def _by_prefix(self, prefix: str) -> str:
-        """Return the only id that begins with `prefix`."""
+        """Return the only id that begins with `prefix`, or is shown so."""
         found: dict[str, None] = {}
         for page in self.sessions({}) if prefix else ():
             ids = (str(session["id"]) for session in page["sessions"])
-            found.update((one, None) for one in ids if one.startswith(prefix))
-        if len(found) == 1:
-            return next(iter(found))
+            found.update((one, None) for one in ids if _begins(one, prefix))
+        whole = [one for one in found if prefix in {one, escape(one)}]
+        if len(whole or found) == 1:
+            return next(iter(whole or found))
         if not found:
             raise SessionNotFoundError(
                 f"no session has the id {escape(prefix)!r}, and none begins with it"
@@ -125,3 +127,7 @@ class Context:
             shown.append(f"  and {len(found) - _CANDIDATES} more")
         head = f"{len(found)} sessions begin with {escape(prefix)!r}; write more of the id:"
         raise UsageError("\n".join([head, *shown]))
+
+
+def _begins(session_id: str, prefix: str) -> bool:
+    return session_id.startswith(prefix) or escape(session_id).startswith(prefix)

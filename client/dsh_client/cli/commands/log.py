@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from dsh_client.cli.hints import command
 from dsh_client.cli.transcript import event_line
-from dsh_client.cli.values import count
-from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK
+from dsh_client.cli.values import as_object, count
+from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK, FormatUnsupportedError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -59,8 +59,11 @@ def _judge(name: str, last: dict[str, Any], context: Context) -> int:
     if not last["end"]:
         return EXIT_OK
     _, stat = context.call_session("session.stat", name, {})
-    problem = stat["session"].get("problem")
-    if problem is None:
+    problem = as_object(stat["session"].get("problem"))
+    if not problem:
+        return EXIT_OK
+    if problem.get("kind") == FormatUnsupportedError.kind:
+        context.out.note(f"dshctl: shown as stored, not understood: {problem.get('message')}")
         return EXIT_OK
     context.out.note(
         f"dshctl: the log is not whole: {problem.get('message')} [{problem.get('kind')}]"

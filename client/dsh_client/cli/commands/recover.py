@@ -13,7 +13,7 @@ from dsh_client.cli.hints import command
 from dsh_client.cli.transcript import print_repairs
 from dsh_client.cli.values import as_list, as_object
 from dsh_client.errors import ClientError
-from dsh_protocol.errors import EXIT_OK, DshdError
+from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK, DshdError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -43,17 +43,21 @@ def run(arguments: Namespace, context: Context) -> int:
         raise UsageError("--takeover does nothing without --apply")
     if arguments.apply:
         name, recovery = _apply(arguments, context)
+        problem = None
     else:
-        name, recovery = _preview(arguments, context)
+        name, recovery, problem = _preview(arguments, context)
+    if problem:
+        context.out.note(f"dshctl: --apply would be refused: {problem}")
+        context.out.note(f"try: {command('show', name)}")
     if not context.out.is_table:
         context.out.json(recovery)
-        return EXIT_OK
-    _print(name, recovery, context.out)
-    return EXIT_OK
+    elif not problem:
+        _print(name, recovery, context.out)
+    return EXIT_FAILURE if problem else EXIT_OK
 
 
-def _preview(arguments: Namespace, context: Context) -> tuple[str, dict[str, Any]]:
-    """Return the recovery that a write-open would find due; an empty one where nothing is."""
+def _preview(arguments: Namespace, context: Context) -> tuple[str, dict[str, Any], str | None]:
+    """Return the recovery that a write-open would find due, an empty one where nothing is, and what forbids it."""
     name, opened = context.call_session("session.open", arguments.id, {"access": "read"})
     session = opened["session"]
     writer = as_object(session.get("writer"))
@@ -67,7 +71,9 @@ def _preview(arguments: Namespace, context: Context) -> tuple[str, dict[str, Any
         "closers": [],
         "nextSeq": session.get("nextSeq"),
     }
-    return name, as_object(opened.get("recovery")) or empty
+    problem = as_object(session.get("problem"))
+    text = f"{problem.get('message')} [{problem.get('kind')}]" if problem else None
+    return name, as_object(opened.get("recovery")) or empty, text
 
 
 def _apply(arguments: Namespace, context: Context) -> tuple[str, dict[str, Any]]:
