@@ -65,6 +65,16 @@ class FailingDisk(RealDisk):
         return watched
 
 
+class HastyDisk(RealDisk):
+    """The real disk without its syncs, for tests that make a thousand logs."""
+
+    def fsync(self, fd: int) -> None:
+        pass
+
+    def fdatasync(self, fd: int) -> None:
+        pass
+
+
 class ShortDisk(RealDisk):
     """Takes one byte a write."""
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
@@ -52,23 +52,21 @@ def test_without_packing_every_event_is_a_row() -> None:
 
 numbers = st.one_of(st.integers(0, 2), st.just(1.5))
 texts = st.text(max_size=4)
-deltas = st.one_of(
-    st.fixed_dictionaries(
-        {
-            "type": st.sampled_from(["text-delta", "reasoning-delta"]),
-            "index": numbers,
-            "text": texts,
-        }
-    ),
-    st.fixed_dictionaries(
-        {
-            "type": st.just("tool-call-delta"),
-            "index": numbers,
-            "id": st.sampled_from(["", "c1"]),
-            "argumentsDelta": texts,
-        },
-        optional={"name": st.sampled_from(["", "f"])},
-    ),
+Members: TypeAlias = st.SearchStrategy[dict[str, Any]]
+named: dict[str, st.SearchStrategy[Any]] = {"name": st.sampled_from(["", "f"])}
+text_delta: dict[str, st.SearchStrategy[Any]] = {
+    "type": st.sampled_from(["text-delta", "reasoning-delta"]),
+    "index": numbers,
+    "text": texts,
+}
+tool_delta: dict[str, st.SearchStrategy[Any]] = {
+    "type": st.just("tool-call-delta"),
+    "index": numbers,
+    "id": st.sampled_from(["", "c1"]),
+    "argumentsDelta": texts,
+}
+deltas: Members = st.one_of(
+    st.fixed_dictionaries(text_delta), st.fixed_dictionaries(tool_delta, optional=named)
 )
 steps = st.tuples(numbers, st.integers(-5, 5), deltas, st.booleans())
 

@@ -231,12 +231,14 @@ class JsonlStore:
 
     def stat(self, session_id: str) -> StoredSession:
         """Return what is known of one session; see `SessionStore`."""
+        segment = check_id(session_id)
         try:
-            places = self._places(session_id, check_id(session_id))
+            places = self._places(session_id, segment)
+        except SessionNotFoundError:
+            raise
         except DshdError as error:
-            if isinstance(error, SessionNotFoundError):
-                raise
-            return StoredSession(session_id, None, "", 0, "", 0, _problem(error))
+            path = str(error.facts.get("path", self._root.path))
+            return StoredSession(session_id, None, path, 0, "", 0, _problem(error))
         return self._stat(session_id, places)
 
     def _stat(self, session_id: str, places: list[Place]) -> StoredSession:
