@@ -87,7 +87,8 @@ def machine_paths(root: Path) -> list[str]:
 def bare_suppressions(root: Path) -> list[str]:
     """Every suppression names its rule and has its reason in the same line."""
     pattern = re.compile(
-        r"#\s*(noqa(?!: [A-Z0-9, ]+  # )|type: ignore(?!\[[\w, -]+\]  # )|pyright: ignore(?!\[\w+\]  # ))"
+        r"#\s*(noqa(?!: [A-Z]+[0-9]+(, [A-Z]+[0-9]+)*\s+(# )?\w)"
+        r"|type: ignore(?!\[[\w, -]+\]  # )|pyright: ignore(?!\[\w+\]  # ))"
     )
     return [
         f"{path.relative_to(root)}:{number} {line.strip()}"
