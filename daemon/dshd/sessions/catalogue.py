@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _KEPT_STATES = 20_000
 _FOLD_NOW_BYTES = 256 * 1024
 _UNSUPPORTED = "FORMAT_UNSUPPORTED"
+_CORRUPT = "LOG_CORRUPT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,25 +178,27 @@ def fold_stored(registry: Registry, session_id: str) -> Folded:
         return _as_folded(fold, problem_of(error))
     try:
         for event in handle.read():
-            problem = problem or _unsupported(session_id, event)
+            problem = problem or _problem_in(session_id, event)
             fold.apply(event)
     except DshdError as error:
         problem = problem_of(error)
     except SurfaceDefectError as defect:
         text = f"the event at seq {fold.next_seq} breaks the rule '{defect.rule}'"
-        problem = {"kind": "LOG_CORRUPT", "message": text, "path": None, "offset": None}
+        problem = {"kind": _CORRUPT, "message": text, "path": None, "offset": None}
     finally:
         handle.close()
     return _as_folded(fold, problem)
 
 
-def _unsupported(session_id: str, event: Event) -> dict[str, Any] | None:
-    """The problem of an event that only a newer or an older program understands."""
+def _problem_in(session_id: str, event: Event) -> dict[str, Any] | None:
+    """Why a log with this event cannot be continued: another program's vocabulary, or a broken shape."""
     defect = stored_defect(event)
-    if defect is None or not defect[1]:
+    if defect is None:
         return None
-    text = f"session '{session_id}': the event at seq {event['seq']} breaks '{defect[0]}'"
-    return {"kind": _UNSUPPORTED, "message": text, "path": None, "offset": None}
+    rule, of_format = defect
+    text = f"session '{session_id}': the event at seq {event['seq']} breaks '{rule}'"
+    kind = _UNSUPPORTED if of_format else _CORRUPT
+    return {"kind": kind, "message": text, "path": None, "offset": None}
 
 
 def _as_folded(fold: Fold, problem: dict[str, Any] | None) -> Folded:

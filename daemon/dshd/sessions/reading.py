@@ -5,6 +5,7 @@ Reading never mends. What cannot be read faithfully is named; a history is not g
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from dsh_protocol.events import Event, Header
     from dshd.sessions.registry import Registry
     from dshd.sessions.session import Session
+    from dshd.storage.store import SessionHandle
 
 ENVELOPE_BYTES = 64 * 1024
 PAGE_BYTES = 4 * 1024 * 1024
@@ -122,20 +124,31 @@ def _read_live(found: _Snapshot, page: Page) -> dict[str, Any]:
 def _read_stored(registry: Registry, session_id: str, page: Page) -> dict[str, Any]:
     handle = registry.store.open(session_id, "read")
     try:
-        source = handle.read(page.offset)
-        events, problem = _page(source, page)
-        following = page.offset + len(events)
-        end = problem is not None
-        if not end:
-            try:
-                end = next(iter(handle.read(following, 1)), None) is None
-            except DshdError as error:
-                problem, end = problem_of(error), True
-        durable = max(handle.next_seq, following) if end else handle.next_seq
+        events, _ = _page(handle.read(page.offset), page)
+        length, problem = _readable(handle)
     finally:
         handle.close()
-    result = {"events": events, "nextOffset": following, "end": end, "durableSeq": durable}
+    following = page.offset + len(events)
+    result = {
+        "events": events,
+        "nextOffset": following,
+        "end": following >= length,
+        "durableSeq": length,
+    }
     return result if problem is None else {**result, "problem": problem}
+
+
+def _readable(handle: SessionHandle) -> tuple[int, dict[str, Any] | None]:
+    """How many events of a stored log can be read, and what keeps the rest from it."""
+    try:
+        return handle.next_seq, None
+    except DshdError as error:
+        problem = problem_of(error)
+    length = 0
+    with suppress(DshdError):
+        for _ in handle.read():
+            length += 1
+    return length, problem
 
 
 def _page(source: Iterator[Event], page: Page) -> tuple[list[msgspec.Raw], dict[str, Any] | None]:
