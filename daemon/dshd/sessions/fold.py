@@ -161,7 +161,7 @@ class Fold:
 
     @property
     def half_closed(self) -> list[Call]:
-        """The calls that a recovery answered which was itself cut off, where the open turn's last events are its closers."""
+        """The calls that a recovery answered before it was itself cut off: its closers end the log, the turn is open."""
         if self.open_turn is None:
             return []
         return self._closers_before(self.next_seq, self.last_time)[1]
