@@ -179,7 +179,8 @@ class Connection:
         return False
 
     def _keep(self, message: Any) -> None:
-        for one in message if isinstance(message, list) else [message]:
+        messages: list[Message] = message if isinstance(message, list) else [message]
+        for one in messages:
             if "method" in one:
                 self.notifications.append(one)
             else:
