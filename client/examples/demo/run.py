@@ -87,7 +87,7 @@ def events_of(socket: str) -> list[dict[str, Any]]:
 
 def answer_of(events: list[dict[str, Any]], call_id: str) -> dict[str, Any]:
     """The one result of a call."""
-    results = [
+    results: list[dict[str, Any]] = [
         event["data"]
         for event in events
         if event["type"] == "tool/result"
