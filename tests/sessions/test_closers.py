@@ -188,3 +188,10 @@ def test_a_step_that_ended_before_the_crash_is_not_counted_among_the_closers() -
 def test_a_turn_that_ends_by_itself_commits_nothing() -> None:
     fold = folded(stored([*OPEN, step_end(), turn_end(kind="aborted")]))
     assert fold.committed is None
+
+
+def test_a_call_of_a_step_that_has_ended_is_left_alone() -> None:
+    left = [assistant("a"), tool_call("a"), step_end()]
+    fold = folded(stored([*OPEN, *left, step_start(2), assistant("b", step=2)]))
+    assert list(fold.pending) == ["b"]
+    assert [repair["callId"] for repair in repairs(fold, HEADER)] == ["b"]

@@ -161,7 +161,7 @@ class Fold:
 
     @property
     def half_closed(self) -> list[Call]:
-        """The calls that a recovery answered before it was itself cut off: its closers end the log, the turn is open."""
+        """The calls that a recovery answered before it was cut off: its closers end the log, the turn is open."""
         if self.open_turn is None:
             return []
         return self._closers_before(self.next_seq, self.last_time)[1]
