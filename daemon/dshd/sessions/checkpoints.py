@@ -162,9 +162,11 @@ async def checkpoint_tool(
     session.check_writer(writer)
     condition = tool_condition(start, session.durable_seq)
     asked = replace(asked, then=condition, added=starts_call(start))
-    known = None if start.parent_call_id is not None else _known_start(session.fold, start)
+    known = None if start.parent_call_id is not None else _known_start(session, start, asked)
     if known is None:
         admission = await session.admit(writer, asked)
+        if admission.duplicate and not _is_open(session.fold, start, admission.next_seq - 1):
+            raise _settled(start, admission.next_seq - 1, len(asked.events))
     else:
         admission = await _repeated(session, start, asked, known)
     claim = session.require_writer(writer)
@@ -218,14 +220,38 @@ def _decide(
     }
 
 
-def _known_start(fold: Fold, start: ToolStart) -> Call | None:
-    """The call as the open turn knows it, if it was started or answered."""
-    known = fold.calls.get(start.call_id)
+def _known_start(session: Session, start: ToolStart, asked: Asked) -> Call | None:
+    """The call as the last turn knows it, if it was started or answered.
+
+    Some providers use an id again in a later step: a fresh call whose own events ask for it anew is judged after them.
+    """
+    known = session.fold.calls.get(start.call_id)
     if known is None or (known.started_seq is None and known.result_seq is None):
         return None
-    if known.result_seq is not None and start.call_id in fold.pending:
-        return None
+    if known.result_seq is not None:
+        fresh = asked.expected_seq in {None, session.next_seq}
+        if start.call_id in session.fold.pending or (fresh and asked.events):
+            return None
     return known
+
+
+def _is_open(fold: Fold, start: ToolStart, seq: int) -> bool:
+    """Whether the start at `seq` is of a call that still waits for its result."""
+    if start.parent_call_id is not None:
+        nested = fold.nested.get(start.call_id)
+        return nested is not None and nested.seq == seq
+    call = fold.calls.get(start.call_id)
+    return call is not None and call.started_seq == seq and call.result_seq is None
+
+
+def _settled(start: ToolStart, seq: int, index: int) -> EventInvalidError:
+    return EventInvalidError(
+        f"tool call '{start.call_id}' was started at seq {seq} and is settled since; a call is started once",
+        index=index,
+        rule="call-answered",
+        callSeq=seq,
+        resultSeq=None,
+    )
 
 
 async def _repeated(session: Session, start: ToolStart, asked: Asked, known: Call) -> Admission:
