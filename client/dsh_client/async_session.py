@@ -44,8 +44,8 @@ async def open_session(
 ) -> AsyncGenerator[AsyncSession, None]:
     """Take the write handle of a session, give it up at the end of the block.
 
-    What the last holder left open is closed here and told in `AsyncSession.repairs`. At the end everything recorded is made
-    durable; after an exception that is tried for a few seconds and the exception goes on.
+    What the last holder left open is closed here and told in `AsyncSession.repairs`. At the end everything recorded is
+    made durable; after an exception that is tried for a few seconds and the exception goes on.
 
     Args:
         session_id: Which session; None makes a new one.

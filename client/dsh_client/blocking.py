@@ -194,7 +194,7 @@ class Link:
             self._out.close()
 
     def _late(self, method: str, timeout: float) -> CallTimeoutError:
-        text = f"no answer to {method} from the daemon at {self._path!r} within {timeout:g} s"
+        text = f"no answer to {method} from the daemon at {self._path!r} within {timeout:.3g} s"
         self._end(ConnectionLostError(f"the connection is closed: {text}"))
         return CallTimeoutError(
             f"{text}; the connection is closed, and whether the call was carried out is not known"

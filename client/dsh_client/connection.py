@@ -1,7 +1,7 @@
 """The asynchronous client: one connection, any number of tasks, under asyncio and trio alike.
 
 It owns the socket and the two tasks that read and write it. The one rule: only the reader takes bytes off the socket,
-so a caller that is cancelled leaves nothing half read; its call is cancelled on the wire, its late answer reaches nobody.
+so a cancelled caller leaves nothing half read; its call is cancelled on the wire, its late answer reaches nobody.
 
 The two tasks are shielded, for a cancelled program still has to close its turn. The shield has an owner: leaving the
 client's block ends them.
@@ -10,6 +10,7 @@ client's block ends them.
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,6 +28,7 @@ from dsh_protocol.paths import client_socket_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import TracebackType
 
     from anyio.abc import SocketStream
 
@@ -100,7 +102,9 @@ class AsyncLink:
         finally:
             if cancel and not ticket.answered:
                 self._cancel(ticket)
-        text = f"no answer to {ticket.method} from the daemon at {self._path!r} within {within:g} s"
+        text = (
+            f"no answer to {ticket.method} from the daemon at {self._path!r} within {within:.3g} s"
+        )
         self._end(ConnectionLostError(f"the connection is closed: {text}"))
         raise CallTimeoutError(
             f"{text}; the connection is closed, and whether the call was carried out is not known"
@@ -186,15 +190,26 @@ class AsyncClient:
         try:
             await self.link(self.timeout)
         except BaseException:
-            await self.__aexit__()
+            await self.__aexit__(*sys.exc_info())
             raise
         return self
 
-    async def __aexit__(self, *_exc: object) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        failure: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Close the connection. The block's own exception passes as it is, never in a group."""
         if self._link is not None:
             self._link.close()
-        await self._tasks.__aexit__(None, None, None)
+        try:
+            await self._tasks.__aexit__(kind, failure, trace)
+        except BaseException:
+            # our tasks raise nothing: what comes here is the block's own exception in a group, or a
+            # cancellation that must not take its place; returning lets the original go on
+            if failure is None:
+                raise
 
     async def call(self, method: str, **params: Any) -> Any:
         """Call a method and return its result; parameters that are None are not sent.

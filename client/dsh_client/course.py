@@ -307,6 +307,8 @@ class Course:
         except BaseException as failure:
             facts: Any = getattr(failure, "facts", {})
             found.owed = as_object(facts.get("result"))
+            if not entry.placed:
+                found.entry = None  # never sent: it may be started once the latch is open
             raise
         if passed.get("decision") != "DISPATCH":
             found.owed = as_object(passed.get("result"))
