@@ -383,6 +383,45 @@ def test_a_log_that_is_no_regular_file_is_named_and_harms_no_other(
         store.open("s1", "write")
 
 
+def test_a_session_in_two_projects_is_named_once_with_both_paths(tmp_path: Path) -> None:
+    log = made(tmp_path)
+    twin = tmp_path / "--other--" / "s1" / log.name
+    twin.parent.mkdir(parents=True)
+    twin.write_bytes(log.read_bytes())
+    store = open_store(tmp_path)
+    listed = list(store.list())
+    assert len(listed) == 1
+    problem = listed[0].problem
+    assert problem is not None
+    assert str(log) in problem.message
+    assert str(twin) in problem.message
+    assert store.stat("s1").problem == problem
+    with pytest.raises(LogCorruptError):
+        store.open("s1", "write")
+
+
+@pytest.mark.parametrize("name", ["session.lock", "holder.json"])
+def test_a_link_in_the_place_of_a_file_beside_the_log_is_not_followed(
+    tmp_path: Path, name: str
+) -> None:
+    log = made(tmp_path)
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    log.with_name(name).unlink(missing_ok=True)
+    log.with_name(name).symlink_to(outside)
+    store = open_store(tmp_path)
+    if name == "session.lock":
+        with pytest.raises(UnsafePathError):
+            store.open("s1", "write")
+    else:
+        handle = store.open("s1", "write")
+        assert handle.read_holder() is None
+        handle.write_holder(HOLDER)
+        assert handle.read_holder() == HOLDER
+        handle.close()
+    assert outside.read_bytes() == b"mine"
+
+
 def test_a_linked_project_directory_is_not_followed(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     made(outside)

@@ -271,6 +271,20 @@ RAW_TAILS = {
 }
 
 
+def test_a_repair_that_is_run_again_leaves_one_copy_of_the_tail(tmp_path: Path) -> None:
+    log, _ = made(tmp_path, "none")
+    with log.open("ab") as file:
+        file.write(b"half")
+    torn = log.read_bytes()
+    for _ in range(2):
+        log.write_bytes(torn)  # as if the cut had not reached the disk
+        open_store(tmp_path).open("s1", "write").close()
+    assert set_aside(log) == [b"half"]
+    log.write_bytes(torn[:-4] + b"HALF")
+    open_store(tmp_path).open("s1", "write").close()
+    assert sorted(set_aside(log)) == [b"HALF", b"half"]
+
+
 @pytest.mark.parametrize("name", RAW_TAILS)
 def test_in_a_raw_log_only_a_turn_that_ended_behind_a_defect_makes_it_corruption(
     tmp_path: Path, name: str

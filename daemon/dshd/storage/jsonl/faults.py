@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from dsh_protocol.errors import DshdError
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_UNSAFE = frozenset(
-    {errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EISDIR}
-)
+_ODD = frozenset({errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR})
+_UNSAFE = _ODD | {errno.EACCES, errno.EPERM}
 
 
 def _name(number: int) -> str:
@@ -31,6 +30,8 @@ def _name(number: int) -> str:
 def write_error(error: OSError, path: str) -> DshdError:
     """Return the error for a write, sync or creation that failed below `path`; nothing was kept of it."""
     number = error.errno or 0
+    if number in _ODD:
+        return read_error(error, path)
     why = f"{_name(number)} ({os.strerror(number)})"
     if number in NO_SPACE:
         return NoSpaceError(
@@ -54,7 +55,9 @@ def read_error(error: OSError, path: str) -> DshdError:
             path=path,
             errno=number,
         )
-    return WriteFailedError(f"cannot read {path!r}: {why}; mend the disk", path=path, errno=number)
+    return WriteFailedError(
+        f"cannot open or read {path!r}: {why}; mend the disk", path=path, errno=number
+    )
 
 
 def unsafe(path: str, what: str) -> UnsafePathError:

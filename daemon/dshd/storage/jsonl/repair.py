@@ -6,7 +6,7 @@ durable. Only opening for writing does this; reading never mends.
 
 from __future__ import annotations
 
-import re
+import hashlib
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -18,36 +18,47 @@ if TYPE_CHECKING:
     from dshd.storage.jsonl.scan import Source, Torn
 
 _PIECE = 1024 * 1024
-TORN_NAME = re.compile(r"torn-[0-9]+-[0-9a-f]{12}\.bin")
 
 
 def set_aside(directory: int, source: Source, torn: Torn) -> str:
-    """Copy a torn tail to `torn-<offset>-<random>.bin` in the session's directory, durable on return.
+    """Copy a torn tail to `torn-<offset>-<hash>.bin` in the session's directory, durable on return.
+
+    The name is made from the content, so that a repair that was interrupted and is run again leaves one copy.
 
     Returns:
-        The copy's name. A later tail at the same offset gets a file of its own.
+        The copy's name.
     """
     disk = source.disk
-    name = f"torn-{torn.offset}-{secrets.token_hex(6)}.bin"
-    copy = disk.open(name, CREATE, at=directory)
+    leftover = f"torn.{secrets.token_hex(6)}.tmp"
+    copy = disk.open(leftover, CREATE, at=directory)
     try:
         try:
-            at, end = torn.offset, torn.offset + torn.size
-            while at < end:
-                piece = source.pread(min(_PIECE, end - at), at)
-                if not piece:
-                    break
-                write_all(disk, copy, piece)
-                at += len(piece)
+            digest = _copy(source, torn, copy)
             disk.fsync(copy)
         finally:
             disk.close(copy)
+        name = f"torn-{torn.offset}-{digest[:12]}.bin"
+        disk.rename(leftover, name, at=directory)
         disk.fsync(directory)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
-            disk.unlink(name, at=directory)
+            disk.unlink(leftover, at=directory)
         raise
     return name
+
+
+def _copy(source: Source, torn: Torn, copy: int) -> str:
+    """Copy the tail's bytes and return their hash."""
+    digest = hashlib.sha256()
+    at, end = torn.offset, torn.offset + torn.size
+    while at < end:
+        piece = source.pread(min(_PIECE, end - at), at)
+        if not piece:
+            break
+        digest.update(piece)
+        write_all(source.disk, copy, piece)
+        at += len(piece)
+    return digest.hexdigest()
 
 
 def cut(source: Source, torn: Torn) -> None:

@@ -49,7 +49,7 @@ from dshd.storage.jsonl.write_handle import WriteHandle
 from dshd.storage.store import Problem, StoredSession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from dsh_protocol.events import Header
@@ -268,20 +268,29 @@ class JsonlStore:
 
     def list(self) -> Iterator[StoredSession]:
         """Yield every session; see `SessionStore`."""
+        projects: dict[str, list[str]] = {}
         for project, segments in self._root.segments():
             for segment in segments:
-                session_id = decode_segment(segment)
-                if session_id is None:
-                    continue
-                try:
-                    places = self._root.find_in(project, segment)
-                    if places:
-                        yield self._stat(session_id, places)
-                except SessionNotFoundError:
-                    continue
-                except DshdError as error:
-                    path = self._root.full(f"{project}/{segment}")
-                    yield StoredSession(session_id, None, path, 0, "", 0, _problem(error))
+                projects.setdefault(segment, []).append(project)
+        for segment, places in projects.items():
+            session_id = decode_segment(segment)
+            if session_id is not None:
+                yield from self._listed(session_id, segment, places)
+
+    def _listed(
+        self, session_id: str, segment: str, projects: Sequence[str]
+    ) -> Iterator[StoredSession]:
+        path = self._root.full(f"{projects[0]}/{segment}")
+        try:
+            places = [
+                place for project in projects for place in self._root.find_in(project, segment)
+            ]
+            if places:
+                yield self._stat(session_id, places)
+        except SessionNotFoundError:
+            return  # gone meanwhile
+        except DshdError as error:
+            yield StoredSession(session_id, None, path, 0, "", 0, _problem(error))
 
     def close(self) -> None:
         """Release what the store itself holds; handles are closed by those who opened them."""
