@@ -32,6 +32,7 @@ LONGEST_ID = 256
 
 CallId: TypeAlias = str | int | None
 
+_HEAD_BYTES = 4096
 _SMALL = Bounds(max_depth=1, max_values=1)
 _SESSION_ID = ("params", "id")
 _NOT_A_REQUEST = "send an object with jsonrpc '2.0', a method, and params as an object"
@@ -230,7 +231,8 @@ def _salvage_item(text: bytes, limits: Limits) -> Request | Refusal:
 
 def _refuse_call(text: bytes, error: JsonTextError, limits: Limits) -> Refusal:
     """Refuse one call whose JSON has a defect, and find out whose it was."""
-    found = members(text)
+    wide = error.rule == "too-many-values"  # then looking at all of it is what must not happen
+    found = members(text[:_HEAD_BYTES] if wide else text)
     call_id = peek(found.get("id"), _SMALL)
     if not _is_call_id(call_id):
         call_id = None

@@ -240,7 +240,7 @@ def count_values(text: bytes, enough: int) -> int:
     if rough <= enough:
         return rough
     unescaped = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    bare = b"".join(unescaped.split(b'"')[::2]).translate(None, _SPACE)
+    bare = b"0".join(unescaped.split(b'"')[::2]).translate(None, _SPACE)
     opened = bare.count(b"[") + bare.count(b"{") - bare.count(b"[]") - bare.count(b"{}")
     return 1 + bare.count(b",") + opened
 

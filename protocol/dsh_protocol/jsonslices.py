@@ -58,11 +58,15 @@ def cut(text: bytes) -> Slices:
 
 
 def members(text: bytes) -> dict[str, bytes]:
-    """Return the texts of an object's members by key; a key that stands twice, or cannot be read, is left out."""
+    """Return the texts of an object's members by key.
+
+    Left out are a key that stands twice or cannot be read, and the last member of a text that breaks off.
+    """
     found: dict[str, bytes] = {}
     doubtful: set[str] = set()
     sliced = cut(text)
-    for piece in sliced.pieces if sliced.opener == b"{" else ():
+    pieces = sliced.pieces if sliced.complete else sliced.pieces[:-1]
+    for piece in pieces if sliced.opener == b"{" else ():
         member = _MEMBER.fullmatch(piece)
         key: Any = None if member is None else peek(member[1], _KEY)
         if member is None or not isinstance(key, str):

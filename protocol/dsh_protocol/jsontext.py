@@ -30,6 +30,7 @@ MAX_VALUES = 100_000
 
 _STORED = Bounds(max_depth=10_000, max_values=100_000_000, stored=True)
 
+_HEAD_BYTES = 4096
 _PROVEN_DEPTH = 10  # an appended tool result's text lies so deep; each level more doubles the type
 
 
@@ -70,9 +71,7 @@ def decode(text: bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VAL
     """
     bounds = Bounds(max_depth, max_values)
     if len(text) > max_values and count_values(text, max_values) > max_values:
-        if b"[" * (max_depth + 1) in text:
-            scan(text, bounds)
-        raise JsonTextError("too-many-values", 0)
+        raise _too_deep(text, bounds) or JsonTextError("too-many-values", 0)
     try:
         value, depth_bound = _read(text)
     except (msgspec.MsgspecError, RecursionError):
@@ -82,6 +81,15 @@ def decode(text: bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VAL
     if _is_canonical(text, value) or _is_strict(text):
         return value
     return scan(text, bounds)
+
+
+def _too_deep(text: bytes, bounds: Bounds) -> JsonTextError | None:
+    """The better answer to a text of too many values that is nested too deep from the start."""
+    try:
+        scan(text[:_HEAD_BYTES], bounds)
+    except JsonTextError as error:
+        return error if error.rule == "too-deep" else None
+    return None
 
 
 def _read(text: bytes) -> tuple[Any, float]:

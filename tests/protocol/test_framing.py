@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsh_protocol.errors import FrameTooLargeError
+from dsh_protocol.framing import LineSplitter
+
+
+@given(st.lists(st.binary(max_size=20).map(lambda each: each.replace(b"\n", b""))), st.data())
+def test_lines_come_out_whole_however_the_bytes_are_cut(
+    lines: list[bytes], data: st.DataObject
+) -> None:
+    stream = b"".join(line + b"\n" for line in lines)
+    splitter = LineSplitter(20)
+    found: list[bytes] = []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        found += splitter.feed(stream[:size])
+        stream = stream[size:]
+    assert found == lines
+    assert splitter.held_bytes == 0
+
+
+def test_only_the_newline_byte_ends_a_line() -> None:
+    text = "a\u2028b\u0085c\rd\x0b\x0c\x1ce".encode()
+    assert LineSplitter(100).feed(text + b"\n") == [text]
+
+
+def test_a_line_as_long_as_the_limit_passes_and_one_byte_more_does_not() -> None:
+    assert LineSplitter(5).feed(b"12345\n") == [b"12345"]
+    with pytest.raises(FrameTooLargeError) as caught:
+        LineSplitter(5).feed(b"123456\n")
+    assert caught.value.facts == {"limit": "maxLineBytes", "maximum": 5}
+
+
+def test_an_unfinished_line_is_refused_as_soon_as_it_is_too_long_and_is_not_kept() -> None:
+    splitter = LineSplitter(100)
+    splitter.feed(b"x" * 60)
+    assert splitter.held_bytes == 60
+    with pytest.raises(FrameTooLargeError):
+        splitter.feed(b"x" * 41)
+
+
+def test_a_long_line_in_small_pieces_is_joined_once() -> None:
+    splitter = LineSplitter(10_000_000)
+    began = time.process_time()
+    for _ in range(100_000):
+        splitter.feed(b"x" * 50)
+    (line,) = splitter.feed(b"\n")
+    assert len(line) == 5_000_000
+    assert time.process_time() - began < 5  # joining at every piece would take minutes
