@@ -35,7 +35,7 @@ PAGED = {
 }
 
 
-def named(logs: list[Recorded]) -> Any:
+def named(logs: list[Recorded]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("log", logs, ids=[log.name for log in logs])
 
 
