@@ -8,9 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _LAST_INDEX = 2**32 - 2
+_EXACT = 2**53
 
 
 def canonical(value: Any) -> str:
@@ -18,7 +22,17 @@ def canonical(value: Any) -> str:
 
     Numbers are doubles, keys that are array indices go first in ascending order, lone surrogates are escaped.
     """
-    return "".join(_print(value))
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        keys = _in_js_order(members)
+        return "{" + ",".join(f"{_text(key)}:{canonical(members[key])}" for key in keys) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(canonical, cast("Iterable[Any]", value))) + "]"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _number(float(value))
+    return json.dumps(value)
 
 
 def sha256(value: Any) -> str:
@@ -26,37 +40,27 @@ def sha256(value: Any) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
-def _print(value: Any) -> list[str]:
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value)
-        parts = ["{"]
-        for key in _in_js_order(members):
-            parts += [",", *_print(key), ":", *_print(members[key])]
-        return [*parts[:1], *parts[2:], "}"]
-    if isinstance(value, list):
-        parts = ["["]
-        for member in value:  # pyright: ignore[reportUnknownVariableType]  # mypy knows it as a list of anything
-            parts += [",", *_print(member)]
-        return [*parts[:1], *parts[2:], "]"]
-    if isinstance(value, str):
-        text = json.dumps(value, ensure_ascii=False)
-        return ["".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text)]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return [_print_number(float(value))]
-    return [json.dumps(value)]
+def _text(value: str) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isascii():
+        return text
+    return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text)
 
 
 def _in_js_order(members: dict[str, Any]) -> list[str]:
-    indices = [key for key in members if key.isascii() and key.isdigit() and str(int(key)) == key]
-    first = sorted((key for key in indices if int(key) <= _LAST_INDEX), key=int)
-    return first + [key for key in members if key not in first]
+    indices = [key for key in members if key.isdecimal() and _is_index(key)]
+    return sorted(indices, key=int) + [key for key in members if key not in indices]
 
 
-def _print_number(number: float) -> str:
+def _is_index(key: str) -> bool:
+    return key.isascii() and str(int(key)) == key and int(key) <= _LAST_INDEX
+
+
+def _number(number: float) -> str:
+    if number.is_integer() and abs(number) < _EXACT:
+        return str(int(number))
     if math.isinf(number):
         return "null"
-    if number == 0:
-        return "0"
     sign = "-" if number < 0 else ""
     mantissa, exponent_text = f"{abs(number)!r}e0".split("e")[:2]
     whole, _, fraction = mantissa.partition(".")

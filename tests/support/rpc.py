@@ -179,12 +179,17 @@ class Connection:
         return False
 
     def _keep(self, message: Any) -> None:
-        messages: list[Message] = message if isinstance(message, list) else [message]
-        for one in messages:
-            if "method" in one:
-                self.notifications.append(one)
-            else:
-                self._kept[one.get("id")] = one
+        if isinstance(message, dict):
+            self._keep_one(message)  # pyright: ignore[reportUnknownArgumentType]  # any JSON object
+            return
+        for one in message:
+            self._keep_one(one)
+
+    def _keep_one(self, message: Message) -> None:
+        if "method" in message:
+            self.notifications.append(message)
+        else:
+            self._kept[message.get("id")] = message
 
 
 def notification(method: str, **params: Any) -> Message:

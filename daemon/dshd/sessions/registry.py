@@ -201,14 +201,13 @@ class Registry:
     ) -> None:
         claim = session.claim
         if claim is not None and not claim.lost:
-            own = continued is not None and claim.writer == continued.writer
-            if not own or (claim.taker.pid, claim.taker.start_time) != (
-                taker.pid,
-                taker.start_time,
-            ):
+            if continued is None:
+                raise session.busy()
+            if continued.writer != claim.writer:
+                raise writer_lost(session.id, "a later holder has it open")
+            if (claim.taker.pid, claim.taker.start_time) != (taker.pid, taker.start_time):
                 raise session.busy()
             self._lose(session, claim, "another connection of its process continued it")
-            session.reservation = claim.record()
         else:
             wish = Wish(taker, continued, takeover)
             check_reserved(session.id, session.fold.open_turn, session.reservation, wish)
@@ -266,8 +265,10 @@ class Registry:
 
     # ------------------------------------------------------------------ ending
 
-    def _lose(self, session: Session, claim: Claim, why: str) -> None:
+    def _lose(self, session: Session, claim: Claim, why: str, *, closed: bool = False) -> None:
+        """End a claim at once; from here on its process has the session reserved, unless it has closed it."""
         claim.lost = True
+        session.reservation = None if closed else claim.record()
         session.drain.lose_waiters(writer_lost(session.id, why))
 
     def lose_connection(self, connection: object) -> None:
@@ -289,7 +290,7 @@ class Registry:
         """
         session = self.writable(session_id)
         claim = session.require_writer(writer)
-        self._lose(session, claim, "session.close ended it")
+        self._lose(session, claim, "session.close ended it", closed=True)
         error: DshdError | None = None
         with trio.CancelScope(shield=True):
             error = await self._end_claim(session, claim, closed=True)
@@ -306,7 +307,6 @@ class Registry:
                 return None
             error = await self._flush_left(session)
             session.claim = None
-            session.reservation = None if closed else claim.record()
             if closed and session.handle.materialised:
                 await self._clear_holder(session)
             if session.drain.clean and error is None:
