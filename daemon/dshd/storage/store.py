@@ -94,7 +94,15 @@ class SessionHandle(Protocol):
         ...
 
     def read(self, offset: int = 0, length: int | None = None) -> Iterator[Event]:
-        """Yield durable events in order from seq `offset`; past the end nothing. Never a torn tail."""
+        """Yield durable events in order from seq `offset`; past the end nothing. Never a torn tail.
+
+        What is durable is settled when the first event is asked for: an append that ends later is not seen. A read that
+        outlives its handle keeps the file open until it is exhausted or dropped.
+
+        Raises:
+            LogCorruptError: After the last event in front of a defect.
+            LogChangedError: Another program took away what was durable.
+        """
         ...
 
     def append(self, events: Sequence[Event], holder: HolderRecord | None = None) -> None:
@@ -105,8 +113,11 @@ class SessionHandle(Protocol):
 
         Raises:
             NoSpaceError, WriteFailedError: Nothing was appended; the same batch may be tried again.
-            LogChangedError: Another program changed the log; nothing was written.
-            SessionSealedError: The append failed and could not be undone.
+            LogChangedError: Another program changed the log; nothing was written, nor will be by this handle.
+            SessionSealedError: The append failed and could not be undone; or one before it.
+            SeqConflictError: The batch does not begin at `next_seq`; the store looks at its first event alone.
+            FrameTooLargeError: A batch of more than 64 MiB, unless it is the one that materialises the log.
+            ValueError: The handle is closed.
         """
         ...
 
