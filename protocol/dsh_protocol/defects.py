@@ -91,7 +91,8 @@ def surface_metadata_defect(event: Event) -> str | None:
     That a replaced range exists and is cited depends on the log, and is not looked at.
     """
     has_sources = "sourceEventSeqs" in event
-    if event.get("type") not in SURFACE_TYPES:
+    kind = event.get("type")
+    if not isinstance(kind, str) or kind not in SURFACE_TYPES:
         if "surfaceOp" in event:
             return "surface-op-on-log-only"
         return "sources-on-log-only" if has_sources else None

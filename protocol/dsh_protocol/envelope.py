@@ -18,7 +18,7 @@ from dsh_protocol.errors import (
     ParseFailedError,
 )
 from dsh_protocol.jsonscan import Bounds, JsonTextError, scan
-from dsh_protocol.jsonslices import cut, members, peek
+from dsh_protocol.jsonslices import cut, members, opener_of, peek
 from dsh_protocol.jsontext import decode, encode_fast
 from dsh_protocol.jsontypes import is_array, is_object, is_safe_integer
 from dsh_protocol.method import ALIASES, METHODS, find_method
@@ -208,11 +208,11 @@ def _salvage(line: bytes, error: JsonTextError, limits: Limits) -> Message:
     """Make the best of a line that the gate refused."""
     if error.rule in ("not-json", "not-utf8"):
         return Refusal(None, _not_json(error))
-    sliced = cut(line)
-    if sliced.opener == b"{":
+    if opener_of(line) == b"{":
         return _refuse_call(line, error, limits)
     if error.rule == "too-many-values":
         return Refusal(None, _too_many(limits))
+    sliced = cut(line)
     if sliced.opener != b"[" or not sliced.complete:
         return Refusal(None, _defect(error, None, limits))
     refusal = _refuse_batch(len(sliced.pieces), limits)
@@ -223,7 +223,7 @@ def _salvage_item(text: bytes, limits: Limits) -> Request | Refusal:
     try:
         value = _decode(text, limits)
     except JsonTextError as error:
-        if cut(text).opener == b"{":
+        if opener_of(text) == b"{":
             return _refuse_call(text, error, limits)
         return Refusal(None, InvalidRequestError(f"a call is not an object; {_NOT_A_REQUEST}"))
     return _request(value)

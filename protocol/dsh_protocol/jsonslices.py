@@ -33,6 +33,12 @@ class Slices:
     complete: bool
 
 
+def opener_of(text: bytes) -> bytes:
+    """Return `[` or `{` where a text begins so, else nothing."""
+    start = _START.match(text)
+    return b"" if start is None else start[1]
+
+
 def cut(text: bytes) -> Slices:
     """Cut a text at the commas of its outermost array or object."""
     start = _START.match(text)

@@ -322,8 +322,9 @@ def test_nesting_without_end_is_invalid_params_and_quick(text: str) -> None:
 
 def test_a_megabyte_of_empty_arrays_is_refused_without_being_made() -> None:
     began = time.process_time()
-    assert refusal("[" + "[]," * 350_000 + "[]]").error.kind == "FRAME_TOO_LARGE"
-    assert time.process_time() - began < 1
+    for text in ("[" + "[]," * 350_000 + "[]]", call("[" + "[]," * 350_000 + "[]]")):
+        assert refusal(text).error.kind == "FRAME_TOO_LARGE"
+    assert time.process_time() - began < 0.4
 
 
 JUNK = [

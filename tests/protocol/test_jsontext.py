@@ -137,7 +137,7 @@ FRAGMENTS = [
 ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join))
 @example('{"a":-0}')
 @example("[12345678901234567]")
@@ -147,7 +147,7 @@ def test_the_fast_reader_refuses_and_takes_exactly_what_the_precise_one_does(tex
     assert outcome(decode, raw) == outcome(scan_strictly, raw)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(values, st.data())
 def test_a_text_with_one_byte_changed_is_judged_alike_by_both_readers(
     value: Any, data: st.DataObject
@@ -159,7 +159,7 @@ def test_a_text_with_one_byte_changed_is_judged_alike_by_both_readers(
     assert outcome(decode, raw) == outcome(scan_strictly, raw)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join))
 def test_both_readers_of_stored_texts_agree(text: str) -> None:
     raw = text.encode()
@@ -167,7 +167,7 @@ def test_both_readers_of_stored_texts_agree(text: str) -> None:
     assert fast == precise
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join))
 def test_what_passes_is_what_the_standard_library_reads(text: str) -> None:
     try:
