@@ -19,8 +19,9 @@ import anyio
 from dsh_client.connection import AsyncClient, AsyncLink
 from dsh_client.course import Course, OpenCall
 from dsh_client.errors import ClientError, MisuseError
-from dsh_client.handle import Handle, Header, Opening
+from dsh_client.handle import Handle
 from dsh_client.ledger import FLUSH
+from dsh_client.opening import Header, Opening
 from dsh_client.session import CLOSE_WITHIN
 from dsh_protocol.errors import DshdError
 
@@ -143,7 +144,7 @@ class AsyncTurn:
 
     async def __aexit__(self, _kind: object, failure: BaseException | None, _trace: object) -> None:
         """Record the end; wait for it if nothing failed."""
-        await self._course.end_turn(failure)
+        await self._course.end_turn(failure)  # noqa: ASYNC102  waits only if nothing failed
 
     def step(self, *prompts: Prompt) -> AsyncStep:
         """Return the next step, to be entered; the prompts are messages that come between two steps."""
@@ -169,7 +170,7 @@ class AsyncStep:
 
     async def __aexit__(self, _kind: object, failure: BaseException | None, _trace: object) -> None:
         """Answer the calls that did not run, record the end; wait for it if nothing failed."""
-        await self._course.end_step(failure)
+        await self._course.end_step(failure)  # noqa: ASYNC102  waits only if nothing failed
 
     def request(self, header: Mapping[str, Any]) -> AsyncRequest:
         """Return a request, to be entered (or awaited): then everything that the model will see is durable.
@@ -252,11 +253,7 @@ class AsyncTool:
 
     async def __aexit__(self, _kind: object, failure: BaseException | None, _trace: object) -> None:
         """Record what the body raised, or an empty result where it gave none."""
-        found = self._started()
-        if failure is not None:
-            self._course.fail_tool(found, failure)
-        elif not found.answered:
-            await self.result([])
+        await self._course.end_tool(self._started(), failure)  # noqa: ASYNC102  waits only if nothing failed
 
     @property
     def idempotency_key(self) -> str | None:

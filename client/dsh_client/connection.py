@@ -10,8 +10,8 @@ client's block ends them.
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
+from contextlib import AsyncExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -187,11 +187,10 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         """Connect, so that a missing daemon is found here."""
         await self._tasks.__aenter__()
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_exit(self.__aexit__)
             await self.link(self.timeout)
-        except BaseException:
-            await self.__aexit__(*sys.exc_info())
-            raise
+            stack.pop_all()
         return self
 
     async def __aexit__(
@@ -203,13 +202,10 @@ class AsyncClient:
         """Close the connection. The block's own exception passes as it is, never in a group."""
         if self._link is not None:
             self._link.close()
-        try:
-            await self._tasks.__aexit__(kind, failure, trace)
-        except BaseException:
-            # our tasks raise nothing: what comes here is the block's own exception in a group, or a
-            # cancellation that must not take its place; returning lets the original go on
-            if failure is None:
-                raise
+        # Our tasks raise nothing. What comes out of the group is the block's own exception, wrapped, or a
+        # cancellation that must not take its place: the original goes on by itself.
+        with nullcontext() if failure is None else suppress(BaseException):
+            await self._tasks.__aexit__(kind, failure, trace)  # noqa: ASYNC102  both tasks have just been ended
 
     async def call(self, method: str, **params: Any) -> Any:
         """Call a method and return its result; parameters that are None are not sent.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_client.errors import MisuseError, NotDispatchedError
 from dsh_client.exchange import as_object
 from dsh_client.ledger import Entry
+from dsh_client.opening import last_turn_number
 from dsh_client.shapes import (
     NOT_DISPATCHED,
     Json,
@@ -29,7 +30,7 @@ from dsh_client.shapes import (
 from dsh_protocol.errors import EventInvalidError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dsh_client.handle import Handle
 
@@ -101,20 +102,21 @@ class Course:
             await self._start_turn(self._last_turn + 1)
         except EventInvalidError:
             # an odd stored log: its last number is not the number of its turns
-            await self._start_turn(await self._last_number() + 1)
+            await self._start_turn(await last_turn_number(self._handle) + 1)
 
     async def end_turn(self, failure: BaseException | None) -> None:
         """Record the end of the open turn; without a failure, wait until it is durable."""
-        turn = self._open_turn()
-        events = self._said()
-        reason = self.reason if failure is None and self.reason else end_reason(failure)
-        events.append(self._event("turn/end", {"turn": turn, "reason": reason}))
-        self.turn = None
         if failure is not None:
-            self._handle.keep(events)
+            self.cut_turn(failure)
             return
-        extra = {"reason": reason, "time": events[-1]["time"]}
+        events = self._turn_end(self.reason or end_reason(None))
+        ended = events[-1]
+        extra = {"reason": ended["data"]["reason"], "time": ended["time"]}
         await self._pass(Entry("checkpoint.turnEnd", events, extra))
+
+    def cut_turn(self, failure: BaseException) -> None:
+        """Record, without waiting, that an exception ended the turn."""
+        self._handle.keep(self._turn_end(end_reason(failure)))
 
     # -- step -------------------------------------------------------------------------------------------------------
 
@@ -131,23 +133,21 @@ class Course:
         events += self._said()
         events += [self._surface("user/message", user_message(prompt)) for prompt in prompts]
         try:
-            await self._opening(events, self.end_step)
+            await self._opening(events, self.cut_step)
         except EventInvalidError:
             self._last_step -= 1
             raise
 
     async def end_step(self, failure: BaseException | None) -> None:
         """Answer what is unanswered, record the step's end; without a failure, wait until all is durable."""
-        for open_call in self._calls.values():
-            if not open_call.answered:
-                self._close_call(open_call)
-        where = self._where()
-        self.step = None
-        events = [self._event("step/end", where)]
         if failure is not None:
-            self._handle.keep(events)
+            self.cut_step(failure)
         else:
-            await self._pass(Entry("checkpoint.postStep", events))
+            await self._pass(Entry("checkpoint.postStep", self._step_end()))
+
+    def cut_step(self, _failure: BaseException) -> None:
+        """Record, without waiting, that an exception ended the step."""
+        self._handle.keep(self._step_end())
 
     async def say(self, content: Prompt) -> None:
         """Record a user's message in the open step."""
@@ -240,9 +240,13 @@ class Course:
             raise
         found.answered = True
 
-    def fail_tool(self, found: OpenCall, failure: BaseException) -> None:
-        """Record, without waiting, that a body raised."""
-        if not found.answered:
+    async def end_tool(self, found: OpenCall, failure: BaseException | None) -> None:
+        """Record, without waiting, that a body raised; or an empty result where it gave none."""
+        if found.answered:
+            return
+        if failure is None:
+            await self.answer_tool(found, {"content": []})
+        else:
             found.answered = True
             self._handle.keep([self._result(found, failed_result(failure))])
 
@@ -283,13 +287,13 @@ class Course:
     async def _start_turn(self, number: int) -> None:
         self.turn = number
         try:
-            await self._opening([self._event("turn/start", {"turn": number})], self.end_turn)
+            await self._opening([self._event("turn/start", {"turn": number})], self.cut_turn)
         except EventInvalidError:
             self.turn = None
             raise
         self._last_turn = number
 
-    async def _opening(self, events: list[Json], close: Any) -> None:
+    async def _opening(self, events: list[Json], cut: Callable[[BaseException], None]) -> None:
         """Record what opens a turn or step; if that is cut short, it may reach the log all the same: close it there."""
         try:
             await self._handle.record(events)
@@ -298,7 +302,7 @@ class Course:
             raise
         except BaseException as failure:
             self._last_turn = max(self._last_turn, self.turn or 0)
-            await close(failure)
+            cut(failure)
             raise
 
     async def _dispatch(self, found: OpenCall, entry: Entry) -> None:
@@ -317,6 +321,19 @@ class Course:
             )
         found.dispatched = True
         found.idempotency_key = passed.get("idempotencyKey")
+
+    def _turn_end(self, reason: Json) -> list[Json]:
+        turn = self._open_turn()
+        self.turn = None
+        return [*self._said(), self._event("turn/end", {"turn": turn, "reason": reason})]
+
+    def _step_end(self) -> list[Json]:
+        for open_call in self._calls.values():
+            if not open_call.answered:
+                self._close_call(open_call)
+        where = self._where()
+        self.step = None
+        return [self._event("step/end", where)]
 
     async def _pass(self, entry: Entry) -> None:
         if self._handle.ledger.failure is not None:
@@ -345,7 +362,7 @@ class Course:
             data["error"] = {"name": told.get("name"), "code": told.get("code")}
         if result.get("meta") is not None:
             data["meta"] = result["meta"]
-        cited = [] if found.entry is None else [found.entry.first]
+        cited = [] if found.entry is None else [found.entry.end - 1]  # the last: `tool/call`
         return self._surface("tool/result", data, cited)
 
     def _said(self) -> list[Json]:
@@ -373,30 +390,6 @@ class Course:
 
     def _last_header(self) -> bool:
         return bool(self._handle.session.get("nextSeq"))
-
-    async def _last_number(self) -> int:
-        """Read the log backwards for the number of its last turn."""
-        end = self._handle.ledger.next_seq
-        while end > 0:
-            start = max(0, end - 1000)
-            last = await self._last_number_in(start, end)
-            if last is not None:
-                return last
-            end = start
-        return 0
-
-    async def _last_number_in(self, start: int, end: int) -> int | None:
-        last: int | None = None
-        while start < end:
-            params = {"id": self._handle.id, "offset": start, "length": end - start}
-            page = await self._handle.ask("session.read", params)
-            for event in page["events"]:
-                if event["type"] == "turn/start":
-                    last = event["data"]["turn"]
-            if page["nextOffset"] <= start:
-                break
-            start = page["nextOffset"]
-        return last
 
 
 def _nested(call: ToolCall, outer: OpenCall, root: str) -> Json:

@@ -9,9 +9,7 @@ Standard library only.
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from dsh_client.errors import (
     ClientError,
@@ -21,10 +19,9 @@ from dsh_client.errors import (
 )
 from dsh_client.exchange import as_object
 from dsh_client.ledger import APPEND, FLUSH, Entry, Ledger
+from dsh_client.opening import take
 from dsh_protocol.errors import (
     DshdError,
-    SessionBusyError,
-    SessionExistsError,
     SessionNotFoundError,
     ShuttingDownError,
 )
@@ -34,38 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from dsh_client.exchange import Ticket
+    from dsh_client.opening import Opening
     from dsh_client.ports import Line, Ports
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
-
-
-class Header(TypedDict, total=False):
-    """What `session.create` takes besides the id; keys as on the wire."""
-
-    cwd: str
-    parentSession: str
-    seedLength: int
-    origin: Any
-    delegationDepth: int
-    agentPreset: str
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """How a session is opened.
-
-    Attributes:
-        id: The session's id; None makes a new session.
-        create: Whether a session that does not exist is made.
-        takeover: Whether a handle reserved for a living agent is taken from it.
-        header: Further parameters of `session.create` (`cwd`, `origin`, …).
-    """
-
-    id: str | None
-    create: bool
-    takeover: bool
-    header: Header
 
 
 class Handle:
@@ -339,7 +309,9 @@ class Handle:
         except SessionNotFoundError:
             if self.ledger.durable_seq > 0 or self.ledger.base > 0:
                 raise
-            opened = await self._ask_on(line, "session.create", self._header(), deadline)
+            opened = await self._ask_on(
+                line, "session.create", self._opening.create_params(self.id), deadline
+            )
         session = as_object(opened.get("session")) or {}
         with self._ports.guard():
             again = self.ledger.resume(
@@ -362,46 +334,14 @@ class Handle:
         return result
 
     async def _open_on(self, line: Line, deadline: float, *, again: bool) -> None:
-        """Open or create on one connection; after a lost one, what it left behind may be in the way for a moment."""
-        try:
-            opened = await self._open_or_create(line, deadline)
-        except (SessionBusyError, SessionExistsError) as error:
-            if again and _is_ours(error):
-                raise DaemonUnavailableError(str(error)) from error
-            raise
-        session: dict[str, Any] = opened["session"]
-        writer: str = opened["writer"]
-        next_seq: int = session["nextSeq"]
-        durable: int = session.get("durableSeq", 0)
-        recovery = as_object(opened.get("recovery"))
-        if recovery is not None and not recovery.get("committed"):
-            params = {"id": self.id, "writer": writer}
-            recovery = await self._ask_on(line, "session.recover", params, deadline)
-            next_seq = durable = recovery["nextSeq"]
-        self.session, self.recovery = session, recovery
-        self.ledger = Ledger(self.id, writer, next_seq, next_seq, durable)
+        async def ask(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+            return await self._ask_on(line, method, params, deadline)
 
-    async def _open_or_create(self, line: Line, deadline: float) -> dict[str, Any]:
-        opening = self._opening
-        params: dict[str, Any] = {"id": self.id, "access": "write"}
-        if opening.takeover:
-            params["takeover"] = True
-        if opening.id is not None:
-            try:
-                return await self._ask_on(line, "session.open", params, deadline)
-            except SessionNotFoundError:
-                if not opening.create:
-                    raise
-        try:
-            return await self._ask_on(line, "session.create", self._header(), deadline)
-        except SessionExistsError:
-            if opening.id is None:
-                raise
-            return await self._ask_on(line, "session.open", params, deadline)
-
-    def _header(self) -> dict[str, Any]:
-        given = {k: v for k, v in self._opening.header.items() if v is not None}
-        return {"id": self.id, **given}
+        taken = await take(ask, self.id, self._opening, again=again)
+        self.session, self.recovery = taken.session, taken.recovery
+        self.ledger = Ledger(
+            self.id, taken.writer, taken.next_seq, taken.next_seq, taken.durable_seq
+        )
 
     async def _ask_on(
         self, line: Line, method: str, params: Mapping[str, Any], deadline: float
@@ -416,11 +356,3 @@ class Handle:
 
     def _left(self, deadline: float) -> float:
         return max(deadline - self._ports.now(), 0.001)
-
-
-def _is_ours(error: DshdError) -> bool:
-    """Whether what is in the way is this process's own connection, whose end the daemon has not seen yet."""
-    holder = as_object(error.facts.get("holder"))
-    return isinstance(error, SessionExistsError) or (
-        holder is not None and holder.get("pid") == os.getpid()
-    )

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from dsh_client.blocking import Client
 from dsh_client.course import Course, OpenCall
 from dsh_client.errors import ClientError, MisuseError
-from dsh_client.handle import Handle, Header, Opening
+from dsh_client.handle import Handle
+from dsh_client.opening import Header, Opening
 from dsh_client.ports import run
 from dsh_protocol.errors import DshdError
 
@@ -247,11 +248,7 @@ class Tool:
 
     def __exit__(self, _kind: object, failure: BaseException | None, _trace: object) -> None:
         """Record what the body raised, or an empty result where it gave none."""
-        found = self._started()
-        if failure is not None:
-            self._course.fail_tool(found, failure)
-        elif not found.answered:
-            self.result([])
+        run(self._course.end_tool(self._started(), failure))
 
     @property
     def idempotency_key(self) -> str | None:

@@ -57,6 +57,12 @@ def ask(*ids: str) -> list[dict[str, Any]]:
     return [{"type": "tool-call", "id": i, "name": "t", "arguments": "{}"} for i in ids]
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the fake does in its threads; it has no event of this loop."""
+    while not condition():  # noqa: ASYNC110  see above
+        await anyio.sleep(0.002)
+
+
 class Ran:
     def __init__(self) -> None:
         self.requests = 0
@@ -244,8 +250,7 @@ def test_an_agent_goes_on_when_its_daemon_is_killed_and_started_again(
             daemon.fault(method, "crash", skip=1 if method == "session.append" else 0)
 
             async def restart() -> None:
-                while daemon.path.exists():  # noqa: ASYNC110  the fake lives in threads: it has no event
-                    await anyio.sleep(0.005)
+                await until(lambda: not daemon.path.exists())
                 daemon.start()
 
             async with open_session("s", client=client, cwd="/w") as session:
@@ -294,8 +299,7 @@ def test_a_cancelled_checkpoint_runs_nothing_and_leaves_a_closed_turn(
                 async with anyio.create_task_group() as tasks:
 
                     async def cancel() -> None:
-                        while not daemon.named(method):  # noqa: ASYNC110  likewise
-                            await anyio.sleep(0.002)
+                        await until(lambda: bool(daemon.named(method)))
                         scope.cancel()
 
                     tasks.start_soon(cancel)
@@ -357,7 +361,7 @@ def test_a_cancelled_reconnect_is_taken_up_by_the_next_caller(daemon: FakeDaemon
                 async with anyio.create_task_group() as tasks:
 
                     async def cancel() -> None:
-                        while len(daemon.named("session.open")) < 1:
+                        while len(daemon.named("session.open")) < 1:  # noqa: ASYNC110  likewise
                             await anyio.lowlevel.checkpoint()
                         scope.cancel()
 

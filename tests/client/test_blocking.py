@@ -72,7 +72,7 @@ def test_the_call_after_a_lost_connection_makes_a_new_one_and_gets_its_own_answe
 def test_a_late_answer_is_never_given_to_the_next_call(daemon: FakeDaemon) -> None:
     daemon.fault("echo", "silence")
     with connect(daemon.path, timeout=0.05) as client:
-        with pytest.raises(CallTimeoutError, match=r"echo.*0\.05 s"):
+        with pytest.raises(CallTimeoutError, match=r"no answer to echo .* within 0\.0\d+ s"):
             client.call("echo", a=1)
         assert client.call("echo", a=2) == {"a": 2}
     assert daemon.connections == 2
