@@ -59,7 +59,7 @@ class DaemonProcess:
         self.state_dir = base / "state"
         self.log = base / "dshd.log"
         self.env = clean_environ(base) | {"DSHD_STATE_DIR": str(self.state_dir)} | dict(env or {})
-        self._argv = [
+        self.command = [
             *prefix,
             *(sys.executable, "-m", "dshd.main", "serve"),
             *("--socket", str(self.socket), "--root", str(self.root)),
@@ -82,7 +82,7 @@ class DaemonProcess:
         """Start it and return at once."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._argv,
+                self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
