@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dshd.storage.jsonl.store import open_store
-from dshd.storage.store import HolderRecord
 from storage.failing import FailingDisk
-from storage.samples import HEADER, batch
+from storage.samples import HEADER, HOLDER, batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dshd.storage.jsonl.layout import Compression
 
-HOLDER = HolderRecord("ab" * 32, 1, 2, "boot", "tests", 3, 0)
 MOMENTS = ("before", "half", "after")
 
 

@@ -17,15 +17,13 @@ from dsh_protocol.errors import (
     WriteFailedError,
 )
 from dshd.storage.jsonl.store import open_store
-from dshd.storage.store import HolderRecord
 from storage.failing import FailingDisk, ShortDisk
-from storage.samples import HEADER, batch, log_of
+from storage.samples import HEADER, HOLDER, batch, log_of
 
 if TYPE_CHECKING:
     from dshd.storage.jsonl.layout import Compression
     from dshd.storage.store import SessionHandle
 
-HOLDER = HolderRecord("ab" * 32, 1, 2, "boot", "tests", 3, 0)
 SIZES = (2, 1, 3, 1)
 
 
