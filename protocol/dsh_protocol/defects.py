@@ -6,64 +6,71 @@ log (`LOG_CORRUPT`). The checks read decoded JSON and change nothing; whatever t
 
 from __future__ import annotations
 
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from dsh_protocol.jsontypes import is_array, is_count, is_object, is_safe_integer
 from dsh_protocol.vocabulary import SURFACE_TYPES, Event
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _REQUIRED_KEYS = frozenset({"type", "seq", "time", "data"})
 _KEYS = _REQUIRED_KEYS | {"sourceEventSeqs", "surfaceOp", "ignorable"}
 _REPLACE_KEYS = frozenset({"op", "start", "end"})
 _ADAPTER_DEFAULTS = frozenset({"reasoningEffort", "maxTokens"})
 
-_TEXTS = {
-    "header-cwd": "the header's cwd is not an absolute path",
-    "header-parent-session": "the header's parentSession is not a string",
-    "header-retired-fields": "the header has the retired fields sandboxMode or approvalPolicy",
-    "header-seed-length": "the header's seedLength is not a count",
-    "invalid-adapter-defaults": "adapterDefaults marks a field that it cannot mark or that config does not have",
-    "invalid-envelope": (
-        "an event has type (a string), seq (a count), time (whole milliseconds) and data; beside them only "
-        "sourceEventSeqs, surfaceOp and ignorable (true)"
-    ),
-    "invalid-reasoning-effort": "reasoningEffort is not a non-empty string",
-    "malformed-turn-end": "turn/end has a turn of 1 or more and a reason with a kind, in the shape of that kind",
-    "message-call-id-mismatch": "the result's block and its source name different calls",
-    "message-content": "the message's content is not an array",
-    "message-model-source": "the message's source is not a model with provider and model",
-    "message-source": "the message's source is missing or has no kind",
-    "message-tool-block": "the message's content is not exactly one tool-result block with an array as content",
-    "message-tool-source": "the message's source is not a tool with a callId",
-    "message-unidentified": "the message is missing, has no id, or has another role than its event type wants",
-    "not-a-session-header": "the first line is not a session header",
-    "request-header-lacks-provider-model": "the header has no config with provider and model",
-    "retired-header-delta": "the event type request/header-delta is retired",
-    "retired-header-fallback": "a request/header with the reason fallback is retired",
-    "retired-mode-set": "the event type mode/set is retired",
-    "sources-duplicate": "sourceEventSeqs names an event twice",
-    "sources-empty": "sourceEventSeqs is empty, which only an assistant/message may have",
-    "sources-not-array": "sourceEventSeqs is not an array",
-    "sources-not-counts": "sourceEventSeqs has a member that is not a count",
-    "sources-not-earlier": "sourceEventSeqs names an event that is not earlier",
-    "sources-on-log-only": "sourceEventSeqs is not for an event of this type",
-    "steering-message": "the event type steering/message is retired",
-    "flat-tool-result": "a tool/result without a message is a retired shape",
-    "surface-op-invalid": "surfaceOp is neither 'append' nor an object",
-    "surface-op-invalid-replace": "surfaceOp is not {op: 'replace', start, end} with two counts",
-    "surface-op-on-log-only": "surfaceOp is not for an event of this type",
-    "turn-end-aborted-bare": "a turn/end that was aborted without a reason is a retired shape",
-    "turn-end-disposed": "a turn/end with the reason disposed is a retired shape",
-    "turn-end-error": "a turn/end whose reason has the failure beside its kind is a retired shape",
-    "turn-start-trigger": "a turn/start with a trigger is a retired shape",
-    "unidentified-assistant": "an assistant/message with content and provenance is a retired shape",
-    "unidentified-user": "a user/message without id and role is a retired shape",
-    "unknown-event-type": "the event's type is outside the vocabulary, and it is not marked ignorable",
-}
+RULES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "header-cwd": "the header's cwd is not an absolute path",
+        "header-parent-session": "the header's parentSession is not a string",
+        "header-retired-fields": "the header has the retired fields sandboxMode or approvalPolicy",
+        "header-seed-length": "the header's seedLength is not a count",
+        "invalid-adapter-defaults": "adapterDefaults marks a field that it cannot mark or that config does not have",
+        "invalid-envelope": (
+            "an event has type (a string), seq (a count), time (whole milliseconds) and data; beside them only "
+            "sourceEventSeqs, surfaceOp and ignorable (true)"
+        ),
+        "invalid-reasoning-effort": "reasoningEffort is not a non-empty string",
+        "malformed-turn-end": "turn/end has a turn of 1 or more and a reason with a kind, in the shape of that kind",
+        "message-call-id-mismatch": "the result's block and its source name different calls",
+        "message-content": "the message's content is not an array",
+        "message-model-source": "the message's source is not a model with provider and model",
+        "message-source": "the message's source is missing or has no kind",
+        "message-tool-block": "the message's content is not exactly one tool-result block with an array as content",
+        "message-tool-source": "the message's source is not a tool with a callId",
+        "message-unidentified": "the message is missing, has no id, or has another role than its event type wants",
+        "not-a-session-header": "the first line is not a session header",
+        "request-header-lacks-provider-model": "the header has no config with provider and model",
+        "retired-header-delta": "the event type request/header-delta is retired",
+        "retired-header-fallback": "a request/header with the reason fallback is retired",
+        "retired-mode-set": "the event type mode/set is retired",
+        "sources-duplicate": "sourceEventSeqs names an event twice",
+        "sources-empty": "sourceEventSeqs is empty, which only an assistant/message may have",
+        "sources-not-array": "sourceEventSeqs is not an array",
+        "sources-not-counts": "sourceEventSeqs has a member that is not a count",
+        "sources-not-earlier": "sourceEventSeqs names an event that is not earlier",
+        "sources-on-log-only": "sourceEventSeqs is not for an event of this type",
+        "steering-message": "the event type steering/message is retired",
+        "flat-tool-result": "a tool/result without a message is a retired shape",
+        "surface-op-invalid": "surfaceOp is neither 'append' nor an object",
+        "surface-op-invalid-replace": "surfaceOp is not {op: 'replace', start, end} with two counts",
+        "surface-op-on-log-only": "surfaceOp is not for an event of this type",
+        "turn-end-aborted-bare": "a turn/end that was aborted without a reason is a retired shape",
+        "turn-end-disposed": "a turn/end with the reason disposed is a retired shape",
+        "turn-end-error": "a turn/end whose reason has the failure beside its kind is a retired shape",
+        "turn-start-trigger": "a turn/start with a trigger is a retired shape",
+        "unidentified-assistant": "an assistant/message with content and provenance is a retired shape",
+        "unidentified-user": "a user/message without id and role is a retired shape",
+        "unknown-event-type": "the event's type is outside the vocabulary, and it is not marked ignorable",
+    }
+)
+"""Every rule of this module, and that of the vocabulary, with what it says."""
 
 
 def defect_text(rule: str) -> str:
     """Return what a rule says, for a person; the rule's own name where it is not one of this module's."""
-    return _TEXTS.get(rule, rule)
+    return RULES.get(rule, rule)
 
 
 def envelope_defect(event: Any) -> str | None:

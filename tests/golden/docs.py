@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dsh_protocol.defects import RULES
 from dsh_protocol.errors import DshdError
 from dsh_protocol.openrpc import discover
 
@@ -138,6 +139,12 @@ def errors() -> str:
     return table(("code", "kind", "retryable", "`dshctl` exits", "meaning"), rows)
 
 
+def rules() -> str:
+    return table(
+        ("rule", "broken when"), [[f"`{name}`", text] for name, text in sorted(RULES.items())]
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "errors": errors,
     "limits": limits,
@@ -145,6 +152,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "notifications": notifications,
     "objects": objects,
     "parameters": parameters,
+    "rules": rules,
 }
 
 

@@ -19,7 +19,7 @@ from dsh_protocol.events import (
     retired_shape,
     surface_metadata_defect,
 )
-from dsh_protocol.jsontext import JsonTextError, decode_stored
+from dsh_protocol.jsontext import JsonTextError, decode, decode_stored, encode
 from dsh_protocol.jsontypes import is_object
 from support.vectors import vectors
 
@@ -178,3 +178,13 @@ def test_the_logs_use_known_types_only() -> None:
             rows = rows_of((vectors() / "logs" / log["file"]).read_bytes())
             types = {row["type"] for row in rows if is_event(row)}
             assert types - retired <= KNOWN_TYPES, log["file"]
+
+
+def test_every_row_of_the_logs_is_printed_as_it_was_read_and_passes_the_strict_gate_too() -> None:
+    rows = 0
+    for path in sorted((vectors() / "logs").glob("*.jsonl")):
+        for line in path.read_bytes().split(b"\n")[:-1]:
+            assert encode(decode_stored(line)) == line, path.name
+            assert decode(line) == decode_stored(line)
+            rows += 1
+    assert rows > 1000

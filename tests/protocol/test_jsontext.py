@@ -181,7 +181,7 @@ def test_what_passes_is_what_the_standard_library_reads(text: str) -> None:
 
 NOT_JSON = [
     *(b"", b" ", b"\t", b"\x00", b"\x0c1", b"\xef\xbb\xbf1", b"\xef\xbb\xbf{}"),
-    *(b"nul", b"nulll", b"True", b"TRUE", b"None", b"undefined", b"NaN", b"-NaN", b"nan"),
+    *(b"nul", b"null0", b"True", b"TRUE", b"None", b"undefined", b"NaN", b"-NaN", b"nan"),
     *(b"Infinity", b"-Infinity", b"+Infinity", b"inf"),
     *(
         b"+1",
