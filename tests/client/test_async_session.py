@@ -361,8 +361,7 @@ def test_a_cancelled_reconnect_is_taken_up_by_the_next_caller(daemon: FakeDaemon
                 async with anyio.create_task_group() as tasks:
 
                     async def cancel() -> None:
-                        while len(daemon.named("session.open")) < 1:  # noqa: ASYNC110  likewise
-                            await anyio.lowlevel.checkpoint()
+                        await until(lambda: bool(daemon.named("session.open")))
                         scope.cancel()
 
                     tasks.start_soon(cancel)
