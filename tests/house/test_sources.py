@@ -86,16 +86,15 @@ def machine_paths(root: Path) -> list[str]:
 
 def bare_suppressions(root: Path) -> list[str]:
     """Every suppression names its rule and has its reason in the same line."""
-    pattern = re.compile(
-        r"#\s*(noqa(?!: [A-Z]+[0-9]+(, [A-Z]+[0-9]+)*\s+(# )?\w)"
-        r"|type: ignore(?!\[[\w, -]+\]  # )|pyright: ignore(?!\[\w+\]  # ))"
-    )
+    marker = r"(noqa: [A-Z]+[0-9]+(, ?[A-Z]+[0-9]+)*|(type|pyright): ignore\[[\w, -]+\])"
+    reasoned = re.compile(rf"#\s*{marker}(\s+#\s*{marker})*\s+(#\s*)?\w")
+    suppressed = re.compile(r"#\s*(noqa|(type|pyright): ignore)\b")
     return [
         f"{path.relative_to(root)}:{number} {line.strip()}"
         for path in python_files(root)
         if path.name != "test_sources.py"
         for number, line in enumerate(lines_of(path), 1)
-        if pattern.search(line)
+        if suppressed.search(line) and not reasoned.search(line)
     ]
 
 
