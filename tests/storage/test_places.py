@@ -184,15 +184,26 @@ def test_files_that_are_no_sessions_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_newer_generation_beside_a_log_keeps_it_from_being_continued(tmp_path: Path) -> None:
-    made(tmp_path)
-    log_of(tmp_path, "session.v2.jsonl.zstd").write_bytes(b"")
+    log = made(tmp_path)
+    log.with_name("session.v2.jsonl").write_bytes(b'{"type":"session","version":2}\n')
     store = open_store(tmp_path)
-    with pytest.raises(FormatUnsupportedError, match=r"session\.v2\.jsonl\.zstd"):
+    with pytest.raises(FormatUnsupportedError, match=r"session\.v2\.jsonl"):
         store.open("s1", "write")
     problem = store.stat("s1").problem
     assert problem is not None
     assert problem.kind == "FORMAT_UNSUPPORTED"
     assert read(store) == batch(0, 3)
+
+
+@pytest.mark.parametrize("content", [b"", b"xyz\n", b'{"type":"session"'])
+def test_a_stranger_with_the_name_of_a_newer_generation_stops_nobody(
+    tmp_path: Path, content: bytes
+) -> None:
+    log = made(tmp_path)
+    log.with_name("session.v2.jsonl").write_bytes(content)
+    store = open_store(tmp_path)
+    assert store.stat("s1").problem is None
+    store.open("s1", "write").close()
 
 
 def test_a_log_in_another_place_than_its_header_says_is_damaged(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from dsh_protocol.errors import (
     DshdError,
-    FormatUnsupportedError,
     SessionBusyError,
     SessionExistsError,
     SessionNotFoundError,
@@ -23,11 +22,11 @@ from dsh_protocol.errors import (
 from dshd.storage.files import APPEND, RealDisk
 from dshd.storage.jsonl.faults import corrupt, read_error, write_error
 from dshd.storage.jsonl.frames import FrameEncoder
+from dshd.storage.jsonl.generations import refuse_newer
 from dshd.storage.jsonl.holder import read_holder
 from dshd.storage.jsonl.index import SeqIndex
 from dshd.storage.jsonl.layout import (
     LEFTOVER,
-    NEWER_LOG,
     Compression,
     Place,
     check_cwd,
@@ -186,7 +185,7 @@ class JsonlStore:
     ) -> WriteHandle:
         """Read the log as the disk has it, refuse what must not be continued, then mend its tail."""
         names = self._disk.listdir(directory)
-        _refuse_newer(site, names)
+        refuse_newer(site, directory, names)
         settle(self._disk, fd)
         source = site.source(fd)
         size = self._disk.fstat(fd).st_size
@@ -255,7 +254,7 @@ class JsonlStore:
                     self._disk.close(fd)
                 _require_one(places, self._root)
                 _require_identity(header, session_id, site)
-                _refuse_newer(site, self._disk.listdir(directory))
+                refuse_newer(site, directory, self._disk.listdir(directory))
             finally:
                 self._disk.close(directory)
         except FileNotFoundError as error:
@@ -290,6 +289,8 @@ class JsonlStore:
         except SessionNotFoundError:
             return  # gone meanwhile
         except DshdError as error:
+            if self._root.is_stray_file(projects[0], segment):
+                return
             yield StoredSession(session_id, None, path, 0, "", 0, _problem(error))
 
     def close(self) -> None:
@@ -371,13 +372,3 @@ def _require_identity(header: Header, session_id: str, site: Site) -> None:
         raise corrupt(site.path, 0, "its header has an empty cwd")
     if project_name(header.cwd) != site.place.project:
         raise corrupt(site.path, 0, f"its header's cwd {header.cwd!r} belongs elsewhere")
-
-
-def _refuse_newer(site: Site, names: list[str]) -> None:
-    newer = sorted(name for name in names if NEWER_LOG.fullmatch(name))
-    if newer:
-        raise FormatUnsupportedError(
-            f"beside log {site.path!r} stands {newer[-1]!r} of a later format, which goes before it; "
-            "use a newer version",
-            path=site.path,
-        )
