@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dsh_protocol.events import Event
     from dshd.sessions.registry import Registry
     from dshd.sessions.session import Session
-    from dshd.storage.store import HolderRecord, StoredSession
+    from dshd.storage.store import HolderRecord, Problem, StoredSession
 
 _KEPT_STATES = 20_000
 _FOLD_NOW_BYTES = 256 * 1024
@@ -168,18 +168,22 @@ def fold_stored(registry: Registry, session_id: str) -> Folded:
     Raises:
         SessionNotFoundError: There is none.
     """
-    fold = Fold()
+    fold, length, foldable = Fold(), 0, True
     problem: dict[str, Any] | None = None
     try:
         handle = registry.store.open(session_id, "read")
     except SessionNotFoundError:
         raise
     except DshdError as error:
-        return _as_folded(fold, problem_of(error))
+        return _as_folded(fold, 0, problem_of(error))
     try:
         for event in handle.read():
-            problem = problem or _problem_in(session_id, event)
-            fold.apply(event)
+            defect = _problem_in(session_id, event)
+            problem = problem or defect
+            foldable = foldable and (defect is None or defect["kind"] == _UNSUPPORTED)
+            if foldable:  # behind an event of a broken shape they are only counted
+                fold.apply(event)
+            length += 1
     except DshdError as error:
         problem = problem_of(error)
     except SurfaceDefectError as defect:
@@ -187,7 +191,7 @@ def fold_stored(registry: Registry, session_id: str) -> Folded:
         problem = {"kind": _CORRUPT, "message": text, "path": None, "offset": None}
     finally:
         handle.close()
-    return _as_folded(fold, problem)
+    return _as_folded(fold, length, problem)
 
 
 def _problem_in(session_id: str, event: Event) -> dict[str, Any] | None:
@@ -201,9 +205,9 @@ def _problem_in(session_id: str, event: Event) -> dict[str, Any] | None:
     return {"kind": kind, "message": text, "path": None, "offset": None}
 
 
-def _as_folded(fold: Fold, problem: dict[str, Any] | None) -> Folded:
+def _as_folded(fold: Fold, length: int, problem: dict[str, Any] | None) -> Folded:
     return Folded(
-        next_seq=fold.next_seq,
+        next_seq=length,
         title=fold.title,
         turns=fold.turns,
         open_turn=fold.open_turn,
@@ -220,6 +224,16 @@ def problem_of(error: DshdError) -> dict[str, Any]:
         "message": error.message,
         "path": error.facts.get("path"),
         "offset": error.facts.get("offset"),
+    }
+
+
+def as_wire(problem: Problem) -> dict[str, Any]:
+    """The wire's `problem` for what the store found wrong with a log as a whole."""
+    return {
+        "kind": problem.kind,
+        "message": problem.message,
+        "path": problem.path,
+        "offset": problem.offset,
     }
 
 
@@ -265,14 +279,7 @@ def stored_view(
 ) -> dict[str, Any]:
     """The wire's `Session` for one that is not live. Without a fold its state is `unknown`."""
     header = stored.header
-    problem = None
-    if stored.problem is not None:
-        problem = {
-            "kind": stored.problem.kind,
-            "message": stored.problem.message,
-            "path": stored.problem.path,
-            "offset": stored.problem.offset,
-        }
+    problem = None if stored.problem is None else as_wire(stored.problem)
     if folded is not None and problem is None:
         problem = folded.problem
     view: dict[str, Any] = {

@@ -180,9 +180,9 @@ class Fold:
             self.surface.apply(event)
         effect = self._EFFECTS.get(kind)
         if effect is not None:
-            effect(self, event, members(event["data"]))
+            effect(self, event, members(event.get("data")))
         self.next_seq += 1
-        self.last_time = event["time"]
+        self.last_time = event.get("time")  # absent only in a log that cannot be continued
         self.last_type = kind
 
     def begin(self) -> None:

@@ -13,6 +13,7 @@ from dsh_protocol.events import Header
 from dsh_protocol.ids import new_session_id
 from dshd.sessions.fold import Fold
 from dshd.sessions.folding import surface_problem
+from dshd.sessions.reading import format_problem
 from dshd.sessions.session import now_ms
 from dshd.sessions.surface import SurfaceDefectError
 
@@ -82,6 +83,9 @@ def _seed(source: Header, events: Iterable[Event]) -> list[Event]:
     fold, seed = Fold(), list(events)
     try:
         for event in seed:
+            problem = format_problem(source.id, event)
+            if problem is not None:
+                raise problem
             fold.apply(event)
     except SurfaceDefectError as defect:
         raise surface_problem(source.id, fold.next_seq, defect.rule) from defect

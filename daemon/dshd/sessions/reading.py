@@ -15,9 +15,14 @@ import msgspec
 
 from dsh_protocol import jsontext
 from dsh_protocol.defects import defect_text
-from dsh_protocol.errors import DshdError, FormatUnsupportedError, LogCorruptError
+from dsh_protocol.errors import (
+    DshdError,
+    FormatUnsupportedError,
+    LogCorruptError,
+    SessionNotFoundError,
+)
 from dshd.sessions import closers
-from dshd.sessions.catalogue import problem_of
+from dshd.sessions.catalogue import as_wire, problem_of
 from dshd.sessions.claims import holder_alive
 from dshd.sessions.fold import Fold
 from dshd.sessions.folding import surface_problem
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
     from dsh_protocol.events import Event, Header
     from dshd.sessions.registry import Registry
     from dshd.sessions.session import Session
-    from dshd.storage.store import SessionHandle
+    from dshd.storage.store import Problem, SessionHandle
 
 ENVELOPE_BYTES = 64 * 1024
 PAGE_BYTES = 4 * 1024 * 1024
@@ -126,6 +131,7 @@ def _read_stored(registry: Registry, session_id: str, page: Page) -> dict[str, A
     try:
         events, _ = _page(handle.read(page.offset), page)
         length, problem = _readable(handle)
+        as_a_whole = registry.store.stat(session_id).problem
     finally:
         handle.close()
     following = page.offset + len(events)
@@ -135,6 +141,8 @@ def _read_stored(registry: Registry, session_id: str, page: Page) -> dict[str, A
         "end": following >= length,
         "durableSeq": length,
     }
+    if as_a_whole is not None:
+        problem = as_wire(as_a_whole)
     return result if problem is None else {**result, "problem": problem}
 
 
@@ -222,11 +230,24 @@ def is_interrupted(session: Session) -> bool:
 def _stored_history(registry: Registry, session_id: str, page: MessagePage) -> dict[str, Any]:
     handle = registry.store.open(session_id, "read")
     try:
+        stored = registry.store.stat(session_id)
+        if stored.problem is not None and not page.partial:
+            raise _unfaithful(session_id, stored.problem)
         record = registry.store.read_holder(session_id)
         alive = record is not None and holder_alive(record)
         return _history(handle.read(), handle.header, page, interrupted=not alive)
     finally:
         handle.close()
+
+
+def _unfaithful(session_id: str, problem: Problem) -> DshdError:
+    """The refusal of a history for what is wrong with the log as a whole: its place, its header, a second log."""
+    kind = FormatUnsupportedError if problem.kind == "FORMAT_UNSUPPORTED" else LogCorruptError
+    return kind(
+        f"session '{session_id}': {problem.message}; ask for a partial history, or read its events",
+        session=session_id,
+        path=problem.path,
+    )
 
 
 def _history(
@@ -236,7 +257,7 @@ def _history(
     problem: DshdError | None = None
     try:
         for event in events:
-            problem = _format_problem(header.id, event)
+            problem = format_problem(header.id, event)
             if problem is not None:
                 break
             fold.apply(event)
@@ -266,7 +287,7 @@ def _history(
     }
 
 
-def _format_problem(session_id: str, event: Event) -> DshdError | None:
+def format_problem(session_id: str, event: Event) -> DshdError | None:
     """Why a history with this event cannot be told faithfully; None where it can."""
     defect = stored_defect(event)
     if defect is None:
@@ -318,13 +339,16 @@ async def recovery_preview(registry: Registry, session_id: str) -> dict[str, Any
 def _stored_preview(registry: Registry, session_id: str) -> dict[str, Any] | None:
     try:
         handle = registry.store.open(session_id, "read")
-    except DshdError as error:
-        if error.kind == "SESSION_NOT_FOUND":
-            raise
+    except SessionNotFoundError:
+        raise
+    except DshdError:
         return None  # it is shown with its problem
     fold = Fold()
     try:
         for event in handle.read():
+            problem = format_problem(session_id, event)
+            if problem is not None:
+                raise problem  # noqa: TRY301  # one end for all that is shown with its problem
             fold.apply(event)
         if fold.open_turn is not None:
             record = registry.store.read_holder(session_id)

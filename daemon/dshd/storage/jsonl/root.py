@@ -94,6 +94,15 @@ class Root:
             return False
         return True
 
+    def is_stray_file(self, project: str, segment: str) -> bool:
+        """Whether what stands among a project's sessions is a file that is no log: nobody's session."""
+        try:
+            with self._opened() as fd:
+                found = self._disk.lstat(f"{project}/{segment}", at=fd)
+        except OSError:
+            return False
+        return stat.S_ISREG(found.st_mode) and not segment.endswith((".jsonl", ".jsonl.zstd"))
+
     def segments(self) -> Iterator[tuple[str, list[str]]]:
         """Yield every project directory with the names in it; what cannot be entered is passed over."""
         try:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MIN_RUN = 3
 _MAX_SAFE = 2**53 - 1
+_BEYOND = {"too-deep", "number-range"}
 _EVENT_KEYS = {"type", "seq", "time", "data"}
 _ROW_KEYS = {"type", "seq0", "time0", "data"}
 _TEXT_ROW = {"turn", "step", "index", "dt", "texts"}
@@ -46,7 +47,15 @@ def is_array(value: Any) -> TypeGuard[list[Any]]:
 
 
 class RowDefectError(ValueError):
-    """A line that is neither JSON that the format allows nor a well-formed packed row."""
+    """A line that is neither JSON that the format allows nor a well-formed packed row.
+
+    Attributes:
+        whole: It may well be a whole row of another program's, beyond what is taken in here: no unfinished write.
+    """
+
+    def __init__(self, what: str, *, whole: bool = False) -> None:
+        super().__init__(what)
+        self.whole = whole
 
 
 class _Delta(NamedTuple):
@@ -175,7 +184,7 @@ def expand(line: bytes) -> list[Any]:
     try:
         value = decode_stored(line)
     except JsonTextError as error:
-        raise RowDefectError(f"not JSON: {error.rule}") from error
+        raise RowDefectError(f"not JSON: {error.rule}", whole=error.rule in _BEYOND) from error
     if not is_object(value):
         return [value]
     kind = value.get("type")

@@ -22,6 +22,7 @@ from dshd.storage.jsonl.vocabulary import parse_header
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dsh_protocol.errors import LogCorruptError
     from dsh_protocol.events import Event, Header
     from dshd.storage.files import Disk
     from dshd.storage.jsonl.index import Position, SeqIndex
@@ -149,31 +150,32 @@ class Walk:
             *lines, pending = (pending + text).split(b"\n")
             if len(pending) > MAX_PLAIN:
                 raise corrupt(self._source.path, frame.offset, "a row is longer than 64 MiB")
-            events = self._rows(lines, frame.offset)
-            if not pending:
+            events, failure = self._rows(lines, frame.offset)
+            if not pending and failure is None:
                 self.offset = frame.end
             yield events
+            if failure is not None:
+                raise failure
         if pending:
             reason = "complete frames end in an unfinished row"
             raise corrupt(self._source.path, self.offset, reason, expected=self.seq)
 
-    def _rows(self, lines: list[bytes], offset: int) -> list[Event]:
-        """Return the events of a frame's rows. In a frame that is whole, nothing is tolerated."""
+    def _rows(self, lines: list[bytes], offset: int) -> tuple[list[Event], LogCorruptError | None]:
+        """Return the events of a frame's rows up to a defect, and the defect: in a whole frame nothing is tolerated."""
         events: list[Event] = []
         for line in lines:
             try:
                 found = expand(line)
             except RowDefectError as defect:
                 reason = f"unparsable row: {defect}"
-                raise corrupt(self._source.path, offset, reason, expected=self.seq) from defect
+                return events, corrupt(self._source.path, offset, reason, expected=self.seq)
             for event in found:
                 if not _seq_is(event, self.seq):
-                    raise corrupt(
-                        self._source.path, offset, "seq gap in a frame", expected=self.seq
-                    )
+                    reason = "seq gap in a frame"
+                    return events, corrupt(self._source.path, offset, reason, expected=self.seq)
                 events.append(event)
                 self.seq += 1
-        return events
+        return events, None
 
     def _judge(self, defect: FrameDefectError, pending: bytes) -> None:
         """Tell a torn tail from corruption: only a tail has nothing good behind it."""
@@ -200,27 +202,34 @@ class Walk:
             *lines, pending = (pending + piece).split(b"\n")
             if lines and issue is None:
                 self._index.add(self.offset, self.seq)
-            events, issue = self._tolerant(lines, issue)
+            events, issue, failure = self._tolerant(lines, issue)
             if len(pending) > MAX_PLAIN:
                 issue = issue or _Issue(self.offset, "a row is longer than 64 MiB", self.seq)
                 pending = b"\0"  # whatever follows belongs to a row that cannot be read
             yield events
+            if failure is not None:
+                raise failure
         if self.offset < self._limit:
             reason = issue.reason if issue else "unfinished row"
             self.torn = Torn(self.offset, self._limit - self.offset, reason)
 
     def _tolerant(
         self, lines: list[bytes], issue: _Issue | None
-    ) -> tuple[list[Event], _Issue | None]:
+    ) -> tuple[list[Event], _Issue | None, LogCorruptError | None]:
         """Take lines until the first defect; behind it, look only for a later end of a turn.
 
-        A turn that ended behind a defect proves that the defect was acknowledged: then it is corruption.
+        A turn that ended behind a defect proves that the defect was acknowledged: then it is corruption. So is a row
+        that is whole and only beyond what is taken in here.
         """
         events: list[Event] = []
         for line in lines:
             try:
                 found = expand(line)
             except RowDefectError as defect:
+                if defect.whole and issue is None:
+                    reason = f"unreadable row: {defect}"
+                    failure = corrupt(self._source.path, self.offset, reason, expected=self.seq)
+                    return events, None, failure
                 issue = issue or _Issue(self.offset, f"unparsable row: {defect}", self.seq)
                 continue
             if issue is None and all(_seq_is(e, self.seq + k) for k, e in enumerate(found)):
@@ -231,5 +240,6 @@ class Walk:
             issue = issue or _Issue(self.offset, "seq gap", self.seq)
             if _ends_turn(found):
                 reason = f"{issue.reason}, and a turn ends behind it"
-                raise corrupt(self._source.path, issue.offset, reason, expected=issue.expected)
-        return events, issue
+                at, expected = issue.offset, issue.expected
+                return events, issue, corrupt(self._source.path, at, reason, expected=expected)
+        return events, issue, None

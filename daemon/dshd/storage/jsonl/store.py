@@ -318,11 +318,16 @@ def open_store(
 
 
 def _exists(session_id: str) -> SessionExistsError:
-    return SessionExistsError(f"session {session_id!r} exists already; open it, or use another id")
+    return SessionExistsError(
+        f"session {session_id!r} exists already; open it, or use another id", session=session_id
+    )
 
 
 def _not_found(session_id: str) -> SessionNotFoundError:
-    return SessionNotFoundError(f"no session {session_id!r} under this root")
+    return SessionNotFoundError(
+        f"no session {session_id!r} under this root; dshctl list shows those that there are",
+        session=session_id,
+    )
 
 
 def _told(holder: HolderRecord | None) -> dict[str, object] | None:
