@@ -6,11 +6,10 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from storage.failing import HastyDisk
-from support.vectors import vectors
-
 from dsh_protocol.errors import FormatUnsupportedError, LogCorruptError
 from dshd.storage.jsonl.store import open_store
+from storage.failing import HastyDisk
+from support.vectors import vectors
 
 if TYPE_CHECKING:
     from pathlib import Path
