@@ -157,7 +157,7 @@ def test_a_stopped_daemon_lets_nothing_run_and_the_session_goes_on_afterwards(
     daemon: DaemonProcess, client: Client
 ) -> None:
     bodies: list[str] = []
-    client.timeout = 0.5
+    client.timeout = 1.5
     with open_session("s", client=client) as session:
         with session.turn("x") as turn, turn.step() as step:
             step.request(HEADER)
@@ -180,7 +180,7 @@ def test_a_stopped_daemon_lets_nothing_run_and_the_session_goes_on_afterwards(
 
 def test_a_daemon_that_is_gone_lets_nothing_run(daemon: DaemonProcess, client: Client) -> None:
     bodies: list[str] = []
-    client.timeout = 0.5
+    client.timeout = 1.5
     with pytest.raises(DaemonUnavailableError), open_session("s", client=client) as session:  # noqa: PT012  the whole block is what raises
         daemon.kill()
         one_step(session, bodies)
