@@ -16,6 +16,7 @@ from dshd.sessions.closers import (
     repairs,
 )
 from dshd.sessions.fold import Fold
+from dshd.storage.jsonl.vocabulary import stored_defect
 from support.events import (
     END_SEED,
     assistant,
@@ -43,6 +44,9 @@ def without_text(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return events
 
 
+UNREADABLE = {"repair-writes-unreadable-closer", "empty-call-id-makes-log-unloadable"}
+
+
 def test_closers_of_every_recorded_crash_are_the_recorded_ones_key_for_key() -> None:
     judged = 0
     for path in sorted((vectors() / "crash").glob("*.json")):
@@ -50,9 +54,27 @@ def test_closers_of_every_recorded_crash_are_the_recorded_ones_key_for_key() -> 
         for case in table["cases"]:
             events = case["events"] if "events" in case else table["events"][: case["cut"]]
             closing = without_text(closers(folded(events)))
-            assert json.dumps(closing) == json.dumps(case["closers"]), case["name"]
+            if case.get("upstream_defect") not in UNREADABLE:
+                assert json.dumps(closing) == json.dumps(case["closers"]), case["name"]
+            assert not any(map(stored_defect, closing)), case["name"]
             judged += 1
     assert judged > 700
+
+
+@pytest.mark.parametrize("number", [0, 1.5, "x", -1, True])
+def test_a_turn_of_an_odd_number_is_closed_under_one_that_every_reader_takes(number: Any) -> None:
+    begun = [turn_start(3), turn_end(3), turn_start(number), step_start(1, number)]
+    last = 1 if number == 0 else 3  # nought is a count, so it is the last number there was
+    for log, closed_as in ((begun, last), (begun[2:], 1)):
+        step, turn = closers(folded(stored(log)))
+        assert step["data"] == {"turn": closed_as, "step": 1}
+        assert turn["data"] == {"turn": closed_as, "reason": {"kind": "interrupted"}}
+
+
+def test_a_call_without_an_id_gets_no_result_and_no_repair() -> None:
+    fold = folded(stored([*OPEN, assistant("", "b")]))
+    assert [event["type"] for event in closers(fold)] == ["tool/result", "step/end", "turn/end"]
+    assert [repair["callId"] for repair in repairs(fold, HEADER)] == ["b"]
 
 
 def test_a_closed_log_needs_no_closers() -> None:

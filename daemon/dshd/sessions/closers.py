@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dsh_protocol.ids import idempotency_key
+from dsh_protocol.jsontypes import is_count
 from dshd.sessions.fold import CLOSER_ID
 
 if TYPE_CHECKING:
@@ -38,26 +39,38 @@ _ERRORS = {
 def closers(fold: Fold) -> list[Event]:
     """Return the events that close the open turn; none where no turn is open.
 
-    They continue the log at `fold.next_seq`, copy its last time, and are not applied to the fold.
+    They continue the log at `fold.next_seq`, copy its last time, and are not applied to the fold. What they say can be
+    read again, however odd the log: a turn whose number no reader takes is closed under the last number that one does,
+    and a call whose id is empty gets no result, which no reader would take either.
     """
     if fold.open_turn is None:
         return []
     events: list[Event] = []
+    turn = _turn_number(fold)
 
     def close(kind: str, data: dict[str, Any], **surface: Any) -> None:
         seq = fold.next_seq + len(events)
         events.append({"type": kind, "seq": seq, "time": fold.last_time, "data": data, **surface})
 
-    for call in fold.pending.values():
-        data = _result_data(fold, call, fold.next_seq + len(events))
+    for call in filter(_can_be_answered, fold.pending.values()):
+        data = _result_data(turn, call, fold.next_seq + len(events))
         if call.call_seq is None:
             close("tool/result", data, surfaceOp="append")
         else:
             close("tool/result", data, surfaceOp="append", sourceEventSeqs=[call.call_seq])
     if fold.open_step is not None:
-        close("step/end", {"turn": fold.open_turn, "step": fold.open_step})
-    close("turn/end", {"turn": fold.open_turn, "reason": {"kind": "interrupted"}})
+        close("step/end", {"turn": turn, "step": fold.open_step})
+    close("turn/end", {"turn": turn, "reason": {"kind": "interrupted"}})
     return events
+
+
+def _turn_number(fold: Fold) -> int:
+    number = fold.open_turn
+    return number if is_count(number) and number > 0 else max(fold.last_turn, 1)
+
+
+def _can_be_answered(call: Call) -> bool:
+    return bool(call.call_id)
 
 
 def repairs(fold: Fold, header: Header) -> list[dict[str, Any]]:
@@ -65,7 +78,8 @@ def repairs(fold: Fold, header: Header) -> list[dict[str, Any]]:
 
     A call that an earlier recovery answered before it was cut off is told again.
     """
-    return _repairs([*fold.half_closed, *fold.pending.values()], header)
+    due = filter(_can_be_answered, fold.pending.values())
+    return _repairs([*fold.half_closed, *due], header)
 
 
 def committed_repairs(fold: Fold, header: Header) -> list[dict[str, Any]]:
@@ -73,7 +87,7 @@ def committed_repairs(fold: Fold, header: Header) -> list[dict[str, Any]]:
     return [] if fold.committed is None else _repairs(fold.committed.calls, header)
 
 
-def _result_data(fold: Fold, call: Call, seq: int) -> dict[str, Any]:
+def _result_data(turn: int, call: Call, seq: int) -> dict[str, Any]:
     code = NOT_STARTED if call.call_seq is None else OUTCOME_UNKNOWN
     name, text = _ERRORS[code]
     block = {
@@ -89,7 +103,7 @@ def _result_data(fold: Fold, call: Call, seq: int) -> dict[str, Any]:
         "content": [block],
     }
     return {
-        "turn": fold.open_turn,
+        "turn": turn,
         "step": call.step,
         "message": message,
         "error": {"name": name, "code": code},

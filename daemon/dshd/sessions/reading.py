@@ -348,7 +348,7 @@ def _stored_preview(registry: Registry, session_id: str) -> dict[str, Any] | Non
         for event in handle.read():
             problem = format_problem(session_id, event)
             if problem is not None:
-                raise problem  # noqa: TRY301  # one end for all that is shown with its problem
+                raise problem  # one end for all that is shown with its problem
             fold.apply(event)
         if fold.open_turn is not None:
             record = registry.store.read_holder(session_id)
