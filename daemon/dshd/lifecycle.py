@@ -79,6 +79,7 @@ async def serve(settings: Settings) -> int:
                 socket=_address(listeners, settings),
                 instance_id=secrets.token_hex(8),
                 started_at=started_at,
+                places=trio.CapacityLimiter(settings.limits.max_connections),
                 stopping=trio.Event(),
             )
             await _serve_until_stopped(services, listeners)

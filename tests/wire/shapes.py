@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 
+_ATTEMPTS = 10_000
+
 
 def keys(text: str) -> set[str]:
     return set(text.split())
@@ -69,3 +71,14 @@ class Recorder:
     def length(self) -> int:
         """How many events stand there."""
         return int(self.connection.call("session.read", id=self.id)["nextOffset"])
+
+
+def until_accepted(connection: Connection, method: str, /, **params: Any) -> Any:
+    """Make a call until it is no longer refused because of a handle that is just ending."""
+    answer: Event = {}
+    for _ in range(_ATTEMPTS):
+        answer = connection.answer(connection.send(method, **params))
+        if "result" in answer:
+            return answer["result"]
+        assert answer["error"]["data"]["kind"] in {"SESSION_BUSY", "SESSION_EXISTS"}
+    raise AssertionError(f"{method} is still refused: {answer}")

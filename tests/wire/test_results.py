@@ -18,6 +18,7 @@ from wire.shapes import (
     WRITER,
     Recorder,
     keys,
+    until_accepted,
 )
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def test_open_for_reading_previews_what_recover_commits(
         read = connection.call("session.open", id=name, access="read")
         assert set(read) == keys("session writer recovery")
         assert (read["writer"], read["recovery"]) == (None, None), "the turn is live"
-    opened = open_write(connection, name)
+    opened = until_accepted(connection, "session.open", id=name, access="write")
     recovery = opened["recovery"]
     assert set(recovery) == RECOVERY
     assert recovery["committed"] is False
@@ -270,15 +271,6 @@ def test_open_for_reading_previews_what_recover_commits(
     stored = connection.call("session.read", id=name, offset=8)["events"]
     assert stored[:-1] == recovery["closers"]
     assert stored[-1]["type"] == "session/end-seed"
-
-
-def open_write(connection: Connection, name: str) -> Any:
-    """Open for writing as soon as the daemon has seen that the other connection is gone."""
-    while True:
-        answer = connection.answer(connection.send("session.open", id=name, access="write"))
-        if "result" in answer:
-            return answer["result"]
-        assert answer["error"]["data"]["kind"] == "SESSION_BUSY"
 
 
 def test_recover_has_nothing_to_do_on_a_closed_session(

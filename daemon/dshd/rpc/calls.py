@@ -77,7 +77,8 @@ class Call:
         with self._scope:
             if self.before is not None:
                 await self.before.admitted.wait()
-            return await serve(self)
+            if not self.cancel_read:  # else nothing is begun that a cancel could leave half told
+                return await serve(self)
         facts: dict[str, Any] = {}
         if self.admission is not None and self.admission.next_seq > self.admission.first_seq:
             facts["admitted"] = self.admission.facts()

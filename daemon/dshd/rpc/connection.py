@@ -7,6 +7,7 @@ everything else runs side by side. When the connection ends, so do its write han
 from __future__ import annotations
 
 import select
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -17,6 +18,7 @@ from dsh_protocol.envelope import Batch, Refusal
 from dsh_protocol.errors import (
     DshdError,
     FrameTooLargeError,
+    OverloadedError,
 )
 from dsh_protocol.framing import LineSplitter
 from dsh_protocol.method import ALIASES, METHODS
@@ -36,6 +38,7 @@ log = structlog.get_logger()
 _CHUNK_BYTES = 64 * 1024
 _HALF_CLOSED_LOOK_S = 0.1
 _MAX_BLANK_LINES = 1000
+_TURN_AWAY_LIMIT_S = 1.0
 _CANCEL = frozenset({"$/cancelRequest", "$/cancel_request"})
 
 
@@ -51,11 +54,31 @@ async def serve_connection(
     metrics.inc("dshd_connections", 1)
     try:
         async with stream:
-            await _Connection(services, dispatcher, stream, peer).run()
+            try:
+                services.places.acquire_on_behalf_of_nowait(stream)
+            except trio.WouldBlock:
+                await _turn_away(services, stream)
+            else:
+                try:
+                    await _Connection(services, dispatcher, stream, peer).run()
+                finally:
+                    services.places.release_on_behalf_of(stream)
     except Exception as error:  # noqa: BLE001  # one connection's defect must not end the others
         new_incident("connection.fault", error, pid=str(peer.pid))
     finally:
         metrics.inc("dshd_connections", -1)
+
+
+async def _turn_away(services: Services, stream: trio.SocketStream) -> None:
+    """Tell one client too many why it is not served."""
+    limit = services.settings.limits.max_connections
+    error = OverloadedError(
+        f"the daemon has {limit} connections, which is maxConnections; end some, or try again",
+        limit="maxConnections",
+        maximum=limit,
+    )
+    with trio.move_on_after(_TURN_AWAY_LIMIT_S), suppress(trio.BrokenResourceError):
+        await stream.send_all(envelope.encode_error(None, error) + b"\n")
 
 
 class _Connection:
@@ -78,20 +101,27 @@ class _Connection:
 
     async def run(self) -> None:
         """Read until the end, then finish what is in flight if the peer still listens."""
-        async with trio.open_nursery() as nursery:
-            self._connected = Connected(self._peer, self._outbox, nursery)
-            nursery.start_soon(self._send, nursery.cancel_scope)
-            nursery.start_soon(self._watch_stopping)
-            try:
-                await self._read(nursery)
-                await self._finish_calls()
-            finally:
-                self._services.registry.lose_connection(self._connected)
-                for watcher, scope in self._connected.subscriptions.values():
-                    self._services.registry.watchers.remove(watcher)
-                    scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._connected = Connected(self._peer, self._outbox, nursery)
+                await self._run(nursery)
+        finally:
+            # once more, now that no call is left that may have been given a handle meanwhile
+            self._services.registry.lose_connection(self._connected)
+
+    async def _run(self, nursery: trio.Nursery) -> None:
+        nursery.start_soon(self._send, nursery.cancel_scope)
+        nursery.start_soon(self._watch_stopping)
+        try:
+            await self._read(nursery)
             await self._finish_calls()
-            self._outbox.finish()
+        finally:
+            self._services.registry.lose_connection(self._connected)
+            for watcher, scope in self._connected.subscriptions.values():
+                self._services.registry.watchers.remove(watcher)
+                scope.cancel()
+        await self._finish_calls()
+        self._outbox.finish()
 
     async def _watch_stopping(self) -> None:
         await self._services.stopping.wait()

@@ -29,6 +29,7 @@ class Services:
         socket: The path at which it listens.
         instance_id: Of this run of the daemon.
         started_at: Epoch milliseconds.
+        places: One for every connection that is served at a time.
         stopping: Set when the daemon is to end; connections then finish what is in flight.
     """
 
@@ -39,6 +40,7 @@ class Services:
     socket: str
     instance_id: str
     started_at: int
+    places: trio.CapacityLimiter
     stopping: trio.Event
 
 

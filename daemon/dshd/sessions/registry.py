@@ -175,7 +175,8 @@ class Registry:
             if continued is not None and session.reservation is not None:
                 base = session.reservation.base_seq
             session.take(Claim(session_id, taker, now_ms(), base), resumed=continued is not None)
-            await self._record_holder(session)
+            with trio.CancelScope(shield=True):  # whoever was given the handle is told its writer
+                await self._record_holder(session)
         return session
 
     async def _load(
