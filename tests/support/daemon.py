@@ -108,7 +108,7 @@ class DaemonProcess:
             else:
                 return self
 
-    def call(self, method: str, **params: Any) -> Any:
+    def call(self, method: str, /, **params: Any) -> Any:
         """Make one call over a connection of its own and return the result.
 
         Raises:

@@ -79,7 +79,7 @@ class Connection:
 
     # ------------------------------------------------------------------ out
 
-    def call(self, method: str, **params: Any) -> Any:
+    def call(self, method: str, /, **params: Any) -> Any:
         """Send a call, wait for its answer, and return the result.
 
         Raises:
@@ -88,11 +88,11 @@ class Connection:
         """
         return self.result(self.send(method, **params))
 
-    def refusal(self, method: str, **params: Any) -> CallRefusedError:
+    def refusal(self, method: str, /, **params: Any) -> CallRefusedError:
         """Make a call that must be refused, and return the refusal."""
         return self.failure(self.send(method, **params))
 
-    def send(self, method: str, **params: Any) -> int:
+    def send(self, method: str, /, **params: Any) -> int:
         """Send a call and return its id, for `result`."""
         request = self.request(method, **params)
         self.send_line(_encoded(request))
@@ -108,11 +108,11 @@ class Connection:
         self.send_line(_encoded(list(requests)))
         return [request.get("id") for request in requests]
 
-    def notify(self, method: str, **params: Any) -> None:
+    def notify(self, method: str, /, **params: Any) -> None:
         """Send a notification."""
         self.send_line(_encoded(notification(method, **params)))
 
-    def request(self, method: str, **params: Any) -> Message:
+    def request(self, method: str, /, **params: Any) -> Message:
         """Return a call under the next id, to be sent with others."""
         self._last_id += 1
         return {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
@@ -192,12 +192,12 @@ class Connection:
             self._kept[message.get("id")] = message
 
 
-def notification(method: str, **params: Any) -> Message:
+def notification(method: str, /, **params: Any) -> Message:
     """Return a notification, to be sent with other messages."""
     return {"jsonrpc": "2.0", "method": method, "params": params}
 
 
-def call(path: Path | str, method: str, **params: Any) -> Any:
+def call(path: Path | str, method: str, /, **params: Any) -> Any:
     """Make one call over a connection of its own. See `Connection.call`."""
     with Connection(path) as connection:
         return connection.call(method, **params)
