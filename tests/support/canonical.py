@@ -31,7 +31,10 @@ def canonical(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(canonical, cast("Iterable[Any]", value))) + "]"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _number(float(value))
+        try:
+            return _number(float(value))
+        except OverflowError:
+            return "null"  # a whole number beyond every double
     return json.dumps(value)
 
 
