@@ -77,7 +77,16 @@ class Handle:
         async def attempt(line: Line) -> None:
             nonlocal again
             before, again = again, True
-            await self._open_on(line, deadline, again=before)
+            settled = False
+            try:
+                await self._open_on(line, deadline, again=before)
+                settled = True
+            except (DshdError, ClientError):
+                settled = True
+                raise
+            finally:
+                if not settled:
+                    line.close()  # cancelled: with the connection ends a handle that nobody would know of
 
         self._line = await self._persist(attempt, deadline, patient=False)
 

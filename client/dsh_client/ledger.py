@@ -226,7 +226,7 @@ class Ledger:
             if not entry.waited and entry.is_checkpoint:
                 entry.method, entry.extra = APPEND, {}  # a record is left of it, no decision
             if entry.events and entry.end <= next_seq:
-                self._held(entry, next_seq)
+                self._held(entry)
             else:
                 entry.admitted = False
                 _cut(entry, next_seq)
@@ -235,12 +235,12 @@ class Ledger:
         self._close_gap(next_seq)
         return again
 
-    def _held(self, entry: Entry, next_seq: int) -> None:
+    def _held(self, entry: Entry) -> None:
         entry.admitted = True
         if entry.waited and not entry.is_checkpoint:
             entry.result = {
                 "firstSeq": entry.first,
-                "nextSeq": next_seq,
+                "nextSeq": entry.end,
                 "durableSeq": self.durable_seq,
                 "duplicate": True,
             }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -102,9 +103,19 @@ async def take(ask: Ask, session_id: str, opening: Opening, *, again: bool) -> T
     next_seq, durable = session["nextSeq"], session.get("durableSeq", 0)
     recovery = as_object(opened.get("recovery"))
     if recovery is not None and not recovery.get("committed"):
-        recovery = await ask("session.recover", {"id": session_id, "writer": writer})
+        recovery = await _recover(ask, {"id": session_id, "writer": writer})
         next_seq = durable = recovery["nextSeq"]
     return Taken(session, writer, next_seq, durable, recovery)
+
+
+async def _recover(ask: Ask, handle: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return await ask("session.recover", handle)
+    except DshdError as error:
+        failure = error
+    with suppress(DshdError):
+        await ask("session.close", handle)  # the connection may be shared and live on
+    raise failure
 
 
 async def _open_or_create(ask: Ask, session_id: str, opening: Opening) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from dsh_client.errors import (
     MisuseError,
 )
 from dsh_protocol.errors import NoSpaceError, OverloadedError
-from support.fake_daemon import FakeDaemon
+from support.fake_daemon import FakeDaemon, FakeSession
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -436,3 +436,31 @@ def test_two_sessions_of_one_client_both_survive_its_lost_connection(
 
     run(main)
     assert daemon.types("s") == daemon.types("t") == ["a"]
+
+
+@pytest.mark.parametrize("method", ["session.create", "session.open", "session.recover"])
+def test_a_cancelled_open_leaves_no_handle_behind(
+    daemon: FakeDaemon, run: Any, method: str
+) -> None:
+    if method != "session.create":
+        recovery: dict[str, Any] = {"committed": False, "repairs": [], "closers": []}
+        stored = [{"type": "turn/start", "data": {"turn": 1}}]
+        daemon.sessions["s"] = FakeSession({"id": "s"}, stored, durable=1, recovery=recovery)
+    daemon.fault(method, "silence")
+
+    async def main() -> None:
+        async with connect(daemon.path) as client:
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as tasks:
+
+                    async def cancel() -> None:
+                        await until(lambda: bool(daemon.named(method)))
+                        scope.cancel()
+
+                    tasks.start_soon(cancel)
+                    async with open_session("s", client=client):
+                        raise AssertionError
+            assert await client.call("echo") == {}
+
+    run(main)
+    assert daemon.connections == 2

@@ -643,6 +643,16 @@ def test_a_session_left_open_is_recovered_and_its_repairs_are_told(
     assert len(daemon.named("session.recover")) == 1
 
 
+def test_a_recovery_that_fails_gives_the_handle_back(daemon: FakeDaemon, client: Client) -> None:
+    stored = [{"type": "turn/start", "data": {"turn": 1}}]
+    recovery: dict[str, Any] = {"committed": False, "repairs": [], "closers": []}
+    daemon.sessions["s"] = FakeSession({"id": "s"}, stored, durable=1, recovery=recovery)
+    daemon.fault("session.recover", "refuse", NoSpaceError("full"))
+    with pytest.raises(NoSpaceError), open_session("s", client=client):
+        pass
+    assert daemon.sessions["s"].writer is None
+
+
 def test_a_busy_session_is_refused_at_once(daemon: FakeDaemon, client: Client) -> None:
     holder = holder_of_this_process() | {"pid": 1}
     daemon.sessions["s"] = FakeSession({"id": "s"})
