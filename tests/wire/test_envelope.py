@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -95,7 +95,7 @@ MORE: list[tuple[str, Any]] = [
 
 def seen(answer: Any) -> Any:
     if isinstance(answer, list):
-        return list(map(seen, cast("list[Any]", answer)))
+        return [seen(one) for one in answer]  # pyright: ignore[reportUnknownVariableType]  # of JSON
     assert set(answer) == {"jsonrpc", "id", "error"}
     error = answer["error"]
     return answer["id"], {"code": error["code"], "kind": error["data"]["kind"]}

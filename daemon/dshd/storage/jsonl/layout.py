@@ -19,6 +19,7 @@ ZSTD_LOG = "session.jsonl.zstd"
 RAW_LOG = "session.jsonl"
 LOG_NAMES = (ZSTD_LOG, RAW_LOG)
 NAME_MAX = 255
+_CWD = "params.cwd"  # as a caller knows it
 PATH_MAX = 4096
 _PROJECT_UNITS = 251
 
@@ -147,11 +148,12 @@ def check_cwd(cwd: str | None) -> str:
     if cwd is None:
         return NO_CWD
     if not cwd.startswith("/"):
-        raise InvalidParamsError(
-            f"cwd {cwd[:64]!r} is not an absolute path; it must begin with '/'"
-        )
+        text = f"{_CWD} {cwd[:64]!r} is not an absolute path; it must begin with '/'"
+        raise InvalidParamsError(text, path=_CWD)
     if "\0" in cwd or _SURROGATE.search(cwd):
-        raise InvalidParamsError(f"cwd {cwd[:64]!r} holds a NUL or half of a surrogate pair")
+        text = f"{_CWD} {cwd[:64]!r} holds a NUL or half of a surrogate pair; send a path"
+        raise InvalidParamsError(text, path=_CWD)
     if len(cwd.encode()) >= PATH_MAX:
-        raise InvalidParamsError(f"cwd {cwd[:64]!r}… is longer than {PATH_MAX - 1} bytes")
+        text = f"{_CWD} {cwd[:64]!r}… is longer than {PATH_MAX - 1} bytes; send a path that exists"
+        raise InvalidParamsError(text, path=_CWD)
     return project_key(cwd)
