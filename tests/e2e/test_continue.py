@@ -156,6 +156,26 @@ def test_continue_takes_the_handle_over_from_an_older_connection_of_the_same_pro
     assert started["decision"] == "DISPATCH"
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_continue_whose_answer_was_lost_can_be_repeated_with_the_writer_that_is_known(
+    daemon: DaemonProcess, agent: Puppet, *, killed: bool
+) -> None:
+    handle = turns.begin_turn(agent, "s", "x")
+    known = dict(handle)
+    agent.close()
+    agent.connect()
+    continued(agent, handle, 5)  # suppose that this answer never came
+    agent.close()
+    if killed:
+        daemon.kill()
+        daemon.start()
+    agent.connect()
+    assert continued(agent, known, 5)["session"]["nextSeq"] == 5
+    assert agent.refusal("session.flush", **handle).kind == "WRITER_LOST"
+    started = agent.call("checkpoint.tool", **known, **turns.tool("x"), expectedSeq=5)
+    assert started["decision"] == "DISPATCH"
+
+
 def test_a_session_that_was_never_durable_cannot_be_continued(tmp_path: Path) -> None:
     with (
         open_daemon(tmp_path, flags=LONG_WINDOW) as daemon,

@@ -58,6 +58,7 @@ class Claim:
     taker: Taker
     since: int
     base_seq: int
+    continued_hash: str = ""
     writer: str = field(default_factory=new_writer)
     lost: bool = False
     notification_error: DshdError | None = None
@@ -72,6 +73,7 @@ class Claim:
             client=self.taker.client,
             since=self.since,
             base_seq=self.base_seq,
+            continued_hash=self.continued_hash,
         )
 
     def holder(self) -> dict[str, Any]:
@@ -110,6 +112,17 @@ def same_process(record: HolderRecord, taker: Taker) -> bool:
     )
 
 
+def continues(record: HolderRecord, continued: Continue, taker: Taker) -> bool:
+    """Whether the writer is the one of the record.
+
+    The same process may also bring the one before it: the answer that carried the new one may have been lost.
+    """
+    stated = hash_writer(continued.writer)
+    if stated == record.writer_hash:
+        return True
+    return stated == record.continued_hash and same_process(record, taker)
+
+
 def check_reserved(
     session_id: str, open_turn: Any, record: HolderRecord | None, wish: Wish
 ) -> None:
@@ -126,7 +139,7 @@ def check_reserved(
         WriterLostError: The taker wants to continue a handle that was closed or that somebody took since.
     """
     if wish.continued is not None:
-        if record is None or record.writer_hash != hash_writer(wish.continued.writer):
+        if record is None or not continues(record, wish.continued, wish.taker):
             raise writer_lost(session_id, "it was closed, or a later holder has opened it")
         return
     if open_turn is None or record is None or wish.takeover:

@@ -18,7 +18,7 @@ from dsh_protocol.errors import (
     ShuttingDownError,
 )
 from dsh_protocol.ids import new_session_id
-from dshd.sessions.claims import Claim, Wish, check_reserved, writer_lost
+from dshd.sessions.claims import Claim, Wish, check_reserved, continues, hash_writer, writer_lost
 from dshd.sessions.fold import Fold
 from dshd.sessions.folding import fold_log
 from dshd.sessions.incidents import new_incident
@@ -171,10 +171,7 @@ class Registry:
                 session = await self._load(session_id, taker, continued, takeover=takeover)
             else:
                 await self._regain(session, taker, continued, takeover=takeover)
-            base = session.fold.next_seq
-            if continued is not None and session.reservation is not None:
-                base = session.reservation.base_seq
-            session.take(Claim(session_id, taker, now_ms(), base), resumed=continued is not None)
+            session.take(_claim(session, taker, continued), resumed=continued is not None)
             with trio.CancelScope(shield=True):  # whoever was given the handle is told its writer
                 await self._record_holder(session)
         return session
@@ -204,7 +201,7 @@ class Registry:
         if claim is not None and not claim.lost:
             if continued is None:
                 raise session.busy()
-            if continued.writer != claim.writer:
+            if not continues(claim.record(), continued, taker):
                 raise writer_lost(session.id, "a later holder has it open")
             if (claim.taker.pid, claim.taker.start_time) != (taker.pid, taker.start_time):
                 raise session.busy()
@@ -393,6 +390,15 @@ class Registry:
         """Raise SessionNotFoundError unless the session is live or on disk."""
         if session_id not in self.live:
             await self.in_reader(self.store.stat, session_id)
+
+
+def _claim(session: Session, taker: Taker, continued: Continue | None) -> Claim:
+    """The claim of a new holder, or of one that goes on with what it had."""
+    before = session.reservation
+    if continued is None or before is None:
+        return Claim(session.id, taker, now_ms(), session.fold.next_seq)
+    stated = hash_writer(continued.writer)
+    return Claim(session.id, taker, now_ms(), before.base_seq, continued_hash=stated)
 
 
 def _ends_a_life(event: Event) -> bool:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 Access = Literal["read", "write"]
 
 
+class HandleClosedError(ValueError):
+    """A handle was used after it was closed: what it had is on disk, and a fresh one reads it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why a session cannot be read in full, or not be written: `kind` is one of `dsh_protocol.errors`."""
@@ -55,6 +59,8 @@ class HolderRecord:
         client: The name the client gave.
         since: Epoch milliseconds.
         base_seq: Length of the stored log when the handle was opened.
+        continued_hash: Of the writer string that was continued, whose holder may have missed the answer with the new
+            one; empty where none was.
     """
 
     writer_hash: str
@@ -64,6 +70,7 @@ class HolderRecord:
     client: str
     since: int
     base_seq: int
+    continued_hash: str = ""
 
 
 class SessionHandle(Protocol):
@@ -117,7 +124,7 @@ class SessionHandle(Protocol):
             SessionSealedError: The append failed and could not be undone; or one before it.
             SeqConflictError: The batch does not begin at `next_seq`; the store looks at its first event alone.
             FrameTooLargeError: A batch of more than 64 MiB, unless it is the one that materialises the log.
-            ValueError: The handle is closed.
+            HandleClosedError: The handle is closed.
         """
         ...
 
