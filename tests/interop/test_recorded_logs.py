@@ -10,6 +10,7 @@ import pytest
 
 from interop.recorded import Recorded, recorded_logs
 from support.canonical import sha256
+from support.logs import read_log
 from support.rpc import CallRefusedError
 from support.vectors import vectors
 
@@ -139,6 +140,24 @@ def test_opening_for_writing_and_closing_changes_nothing(
         opened = connection.call("session.open", id=log.session_id, access="write")
         connection.call("session.close", id=log.session_id, writer=opened["writer"])
     assert path.read_bytes() == before
+    shutil.rmtree(path.parent)
+
+
+@named([log for log in LOADABLE if log.facts.get("closers")])
+def test_recovery_writes_the_recorded_closers(daemon: DaemonProcess, log: Recorded) -> None:
+    path = log.put(daemon.root)
+    kept = path.read_bytes()[: log.truncate_to]
+    with daemon.connect() as connection:
+        opened = connection.call("session.open", id=log.session_id, access="write")
+        about = {"id": log.session_id, "writer": opened["writer"]}
+        recovered = connection.call("session.recover", **about)
+        assert recovered == {**opened["recovery"], "committed": True}
+        assert len(recovered["closers"]) == log.facts["closers"]
+        connection.call("session.close", **about)
+    *events, end_seed = read_log(path)
+    assert sha256(events) == log.facts["events_sha256"]
+    assert end_seed["type"] == "session/end-seed"
+    assert path.read_bytes().startswith(kept)
     shutil.rmtree(path.parent)
 
 

@@ -7,7 +7,7 @@ given once and what was checked is what is queued.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -379,10 +379,13 @@ class Session:
             if isinstance(self.drain.failure, SessionSealedError | LogChangedError):
                 raise self.drain.failure.with_facts()
             first = self.fold.next_seq
-            events = closers.closers(self.fold)
-            events.append(_end_seed(first + len(events), now_ms()))
+            closing = closers.closers(self.fold)
+            events = [*closing, _end_seed(first + len(closing), now_ms())]
             for event in events:
                 self.fold.apply(event)
+            if self.fold.committed is not None:
+                # by the log alone, a step that the agent ended in the same millisecond looks like a closer
+                self.fold.committed = replace(self.fold.committed, closers=closing)
             self.recovery_due = self.end_seed_due = False
             self._queue(events, len(jsontext.encode(events)))
             admission = Admission(first, self.next_seq)
