@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from dsh_client.blocking import Client
     from dsh_client.cli.output import Output
+    from dsh_client.cli.redaction import Redactor
 
 LAST = "@last"
 _PAGE = 1000
@@ -37,7 +38,7 @@ class Context:
 
     Args:
         out: Where results and notes go.
-        arguments: The parsed options that all verbs share: `socket`, `timeout`.
+        arguments: The parsed options that all verbs share: `socket`, `timeout`, `no_redact`.
     """
 
     def __init__(self, out: Output, arguments: Namespace) -> None:
@@ -46,6 +47,29 @@ class Context:
         self._socket: str | None = arguments.socket
         self._timeout: float = arguments.timeout
         self._client: Client | None = None
+        self._redacts: bool = not arguments.no_redact
+        self._redactor: Redactor | None = None
+
+    @property
+    def redactor(self) -> Redactor | None:
+        """What hides secrets in this command's output; None where they are asked for."""
+        if self._redacts and self._redactor is None:
+            from dsh_client.cli.redaction import Redactor  # nothing to hide in most commands
+
+            self._redactor = Redactor()
+        return self._redactor
+
+    def clean(self, value: Any) -> Any:
+        """Return a value of a session as it may be shown: a JSON value without likely secrets."""
+        return value if self.redactor is None else self.redactor.value(value)
+
+    def tell_redacted(self) -> None:
+        """Say on standard error how many secrets were hidden, and how to see them."""
+        counts = {} if self._redactor is None else self._redactor.counts
+        if total := sum(counts.values()):
+            kinds = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+            likely = "likely secret is" if total == 1 else "likely secrets are"
+            self.out.note(f"{total} {likely} hidden ({kinds}); to see them: --no-redact")
 
     def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
         """Call the daemon; the connection is made by the first call and kept.

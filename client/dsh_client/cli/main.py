@@ -51,6 +51,9 @@ VERBS = (
     Verb("list", "list sessions, newest activity first", ("ls",)),
     Verb("show", "one session: state, owner, open calls, repairs due"),
     Verb("log", "the events of a session"),
+    Verb("tail", "the last events of a session, and what comes; resumes from ID:SEQ"),
+    Verb("steps", "a line for each step: model, tools, tokens, time"),
+    Verb("stats", "turns, calls, errors and tokens of one, some or all sessions"),
     Verb("messages", "the history that a model would be sent"),
     Verb("recover", "show, and with --apply close, an interrupted turn"),
     Verb("status", "whether the daemon runs, and how it fares"),
@@ -128,6 +131,12 @@ def _add_shared(parser: Parser, *, default: bool) -> None:
         default=_TIMEOUT if default else absent,
         help=f"how long to wait for the daemon (default {_TIMEOUT:g})",
     )
+    parser.add_argument(
+        "--no-redact",
+        action="store_true",
+        default=False if default else absent,
+        help="show what looks like a secret (keys, tokens, passwords); without it, it is hidden",
+    )
 
 
 def build_parser() -> Parser:
@@ -196,6 +205,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     finally:
         context.close()
     out.flush()
+    context.tell_redacted()
     return code
 
 

@@ -61,6 +61,9 @@ def run(arguments: Namespace, context: Context) -> int:
     limit = arguments.limit if arguments.limit > 0 else None
     pages = list(context.sessions(filters, limit))
     merged = {**pages[-1], "sessions": _distinct(pages)}
+    for session in merged["sessions"]:
+        if session.get("title"):
+            session["title"] = context.clean(session["title"])
     if context.out.form == "json":
         context.out.json(merged)
         return EXIT_OK

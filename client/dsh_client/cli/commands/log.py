@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dsh_client.cli.cleaning import EventCleaner
 from dsh_client.cli.hints import command
 from dsh_client.cli.transcript import event_line
 from dsh_client.cli.values import as_object, count
@@ -31,14 +32,22 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--from", metavar="SEQ", type=count, dest="start", help="begin with this seq"
     )
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on with what comes; see also: dshctl tail"
+    )
+    parser.epilog = "examples:\n  dshctl log @last -n 20\n  dshctl log 0198 -f"
 
 
 def run(arguments: Namespace, context: Context) -> int:
     """Print the events, page by page; with `-o json`, gather the pages into one result."""
+    if arguments.follow:
+        return _follow(arguments, context)
     out = context.out
     name, last = arguments.id, dict[str, Any]()
     gathered: list[dict[str, Any]] = []
+    clean = EventCleaner(context.redactor)
     for name, page in _pages(arguments, context):  # noqa: B007  # the last one is used below
+        page["events"] = clean.events(page["events"])
         last = page
         for event in page["events"]:
             if out.is_table:
@@ -52,6 +61,12 @@ def run(arguments: Namespace, context: Context) -> int:
     if out.form == "json":
         out.json({**last, "events": gathered})
     return _judge(name, last, context)
+
+
+def _follow(arguments: Namespace, context: Context) -> int:
+    from dsh_client.cli.commands.tail import follow  # a log that is only read needs none of it
+
+    return follow(arguments, context, arguments.count)
 
 
 def _judge(name: str, last: dict[str, Any], context: Context) -> int:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from dsh_client.cli.output import Output
 
 
+_SHOWN = ("messages", "requestHeader", "requestContext", "recovery")
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare what `messages` takes."""
     parser.add_argument("id", metavar="ID", help="an id, a unique beginning of one, or @last")
@@ -38,6 +41,7 @@ def run(arguments: Namespace, context: Context) -> int:
     last: dict[str, Any] = {}
     gathered: list[dict[str, Any]] = []
     for page in _pages(arguments, context):
+        page.update(context.clean({key: page.get(key) for key in _SHOWN if key in page}))
         last = page
         for message in page["messages"]:
             if out.is_table:

@@ -46,6 +46,7 @@ def run(arguments: Namespace, context: Context) -> int:
         problem = None
     else:
         name, recovery, problem = _preview(arguments, context)
+    recovery = context.clean(recovery)
     if problem:
         context.out.note(f"dshctl: --apply would be refused: {problem}")
         context.out.note(f"try: {command('show', name)}")

@@ -6,16 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from dsh_client.cli.hints import command
+from dsh_client.cli.reading import open_for_reading, read_events
 from dsh_client.cli.text import shell_word
 from dsh_client.cli.transcript import print_repairs
 from dsh_client.cli.values import as_list, as_object
-from dsh_protocol.errors import (
-    EXIT_FAILURE,
-    EXIT_OK,
-    FormatUnsupportedError,
-    LogCorruptError,
-    UnsafePathError,
-)
+from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK, DshdError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -23,23 +18,28 @@ if TYPE_CHECKING:
     from dsh_client.cli.context import Context
     from dsh_client.cli.output import Output
 
+_LONG = 100_000
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare what `show` takes."""
     parser.add_argument("id", metavar="ID", help="an id, a unique beginning of one, or @last")
+    parser.add_argument(
+        "-b", "--brief", action="store_true", help="without the turns and the time line"
+    )
+    parser.epilog = "example:\n  dshctl show @last"
 
 
 def run(arguments: Namespace, context: Context) -> int:
     """Print one session. A session with a problem is shown as far as it goes, and the exit code is 1."""
-    try:
-        _, opened = context.call_session("session.open", arguments.id, {"access": "read"})
-    except (LogCorruptError, FormatUnsupportedError, UnsafePathError):
-        _, opened = context.call_session("session.stat", arguments.id, {})
+    opened = open_for_reading(arguments.id, context)
     session = opened["session"]
     if not context.out.is_table:
         context.out.json(opened)
     else:
         context.out.fields(_fields(session, context.out))
+        if not arguments.brief:
+            _summarise(opened, context)
         recovery = as_object(opened.get("recovery"))
         if recovery.get("repairs"):
             context.out.line()
@@ -47,6 +47,25 @@ def run(arguments: Namespace, context: Context) -> int:
         context.out.line()
         context.out.line(f"next: {_next(session)}")
     return EXIT_OK if session.get("problem") is None else EXIT_FAILURE
+
+
+def _summarise(opened: dict[str, Any], context: Context) -> None:
+    """Print the turns and the time line, where the log is short enough to be read for a look."""
+    session = opened["session"]
+    if (session.get("nextSeq") or 0) > _LONG:
+        context.out.note(
+            f"the log is long, so its turns are not shown; try: {command('steps', session['id'])}"
+        )
+        return
+    from dsh_client.cli.render.build import build  # `--brief` and programs need none of it
+    from dsh_client.cli.render.terminal import print_turns
+
+    try:
+        events = list(read_events(session["id"], context))
+    except DshdError as error:
+        context.out.note(f"dshctl: the turns cannot be read: {error.message}")
+        return
+    print_turns(build(session, as_object(opened.get("recovery")), events), context.out)
 
 
 def _fields(session: dict[str, Any], out: Output) -> list[tuple[str, str]]:
