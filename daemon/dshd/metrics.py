@@ -48,6 +48,15 @@ FAMILIES = {
         ),
         Family("dshd_peers_refused", "counter", "Connections closed unread.", ("reason",)),
         Family(
+            "dshd_connections_turned_away", "counter", "Connections beyond maxConnections, told so."
+        ),
+        Family(
+            "dshd_connections_overdue",
+            "counter",
+            "Connections ended by a deadline: hello, frame or unsent.",
+            ("deadline",),
+        ),
+        Family(
             "dshd_calls",
             "counter",
             "Calls answered; kind is OK or an error kind.",

@@ -20,10 +20,15 @@ class Limits(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         max_event_bytes: Bytes of one event as stored.
         max_batch_events: Events in one call.
         max_pending_bytes: Bytes of admitted events that one session may hold before they are durable.
-        max_connections: Connections at a time.
+        max_connections: Connections at a time; fewer where the process may not have enough descriptors. All are of
+            one user, so this is the limit of a user too.
         max_calls_in_flight: Unanswered calls of one connection.
         max_batch_calls: Calls in one line.
         max_subscriptions: Subscriptions of one connection.
+        max_unsent_bytes: Replies that one connection has not taken yet, before the daemon stops reading from it.
+        unsent_seconds: How long a reply may wait for a client that does not read; then its connection ends.
+        hello_seconds: How long a connection may say nothing at all.
+        frame_seconds: How long a line that was begun may take, while nothing else is owed to its connection.
     """
 
     max_line_bytes: int = 16 * _MIB
@@ -36,6 +41,10 @@ class Limits(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     max_calls_in_flight: int = 256
     max_batch_calls: int = 1000
     max_subscriptions: int = 64
+    max_unsent_bytes: int = _MIB
+    unsent_seconds: int = 10
+    hello_seconds: int = 5
+    frame_seconds: int = 30
 
 
 DEFAULT_LIMITS = Limits()

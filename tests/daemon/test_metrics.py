@@ -63,5 +63,5 @@ def test_names_and_labels_that_the_table_does_not_have_are_refused() -> None:
 
 
 def test_no_family_has_a_label_that_clients_choose_freely() -> None:
-    allowed = {"version", "reason", "method", "kind", "state", "checkpoint", "code"}
+    allowed = {"version", "reason", "deadline", "method", "kind", "state", "checkpoint", "code"}
     assert {label for family in FAMILIES.values() for label in family.labels} <= allowed

@@ -32,6 +32,7 @@ class Call:
         answered: Set when its reply is on its way.
         cancel_read: A `$/cancelRequest` for it was read.
         after_reply: Run once the reply is queued.
+        in_batch: It is answered together with others.
     """
 
     request: Request
@@ -41,6 +42,7 @@ class Call:
     answered: trio.Event = field(default_factory=trio.Event)
     cancel_read: bool = False
     after_reply: Callable[[], None] | None = None
+    in_batch: bool = False
     admission: Admission | None = None
     _held: bool = False
     _scope: trio.CancelScope = field(default_factory=trio.CancelScope)

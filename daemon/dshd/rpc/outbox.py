@@ -6,21 +6,33 @@ does not read costs the bytes of its budget and then its connection.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import trio
 
-_SEND_LIMIT_S = 10.0
-_ROOM_BYTES = 1024 * 1024
+if TYPE_CHECKING:
+    from dsh_protocol.limits import Limits
+
+_LARGE_BYTES = 64 * 1024
 
 
 class Outbox:
-    """Lines to send on one stream, in order."""
+    """Lines to send on one stream, in order.
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    Args:
+        stream: To write to.
+        limits: The budget in bytes, and how long a peer may take nothing of what waits for it.
+    """
+
+    def __init__(self, stream: trio.SocketStream, limits: Limits) -> None:
         self._stream = stream
+        self._budget = limits.max_unsent_bytes
+        self._patience = limits.unsent_seconds
         self._lines: list[bytes] = []
         self._size = 0
+        self._held = 0
         self._wake = trio.Event()
-        self._room = trio.Event()
+        self._room = trio.lowlevel.ParkingLot()
         self._finished = False
 
     def put(self, line: bytes) -> None:
@@ -32,6 +44,15 @@ class Outbox:
         self._size += len(line) + 1
         self._wake.set()
 
+    def hold(self, size: int) -> None:
+        """Count a reply that is made and may not go yet, because it waits for its turn."""
+        self._held += size
+
+    def release(self, size: int) -> None:
+        """Count it no longer: it is put, or dropped."""
+        self._held -= size
+        self._tell_room()
+
     def finish(self) -> None:
         """Send what is queued, then end `run`."""
         self._finished = True
@@ -40,13 +61,21 @@ class Outbox:
     @property
     def has_room(self) -> bool:
         """Whether what is queued is within the budget."""
-        return self._size <= _ROOM_BYTES
+        return self._size <= self._budget
 
     async def wait_room(self) -> None:
         """Wait until what is queued is within the budget: a caller that makes more waits here first."""
-        while self._size > _ROOM_BYTES:
-            self._room = trio.Event()
-            await self._room.wait()
+        while not self.has_room:
+            await self._room.park()
+
+    async def wait_idle(self) -> None:
+        """Wait until little is queued or held: whoever makes a large reply waits here first."""
+        while self._size + self._held > self._budget // 4:
+            await self._room.park()
+
+    def _tell_room(self) -> None:
+        if self.has_room:
+            self._room.unpark_all()
 
     async def run(self) -> None:
         """Send until finished.
@@ -58,13 +87,41 @@ class Outbox:
         while True:
             while self._lines:
                 lines, self._lines = self._lines, []
-                size, data = self._size, b"".join(lines)
-                with trio.fail_after(_SEND_LIMIT_S):
-                    await self._stream.send_all(data)
-                self._size -= size
-                self._room.set()
+                await self._send(lines)
             if self._finished:
                 return
             self._wake = trio.Event()
             if not self._lines and not self._finished:
                 await self._wake.wait()
+
+    async def _send(self, lines: list[bytes]) -> None:
+        for piece in _pieces(lines):
+            left = memoryview(piece)
+            while left:
+                sent = await self._send_some(left)
+                left = left[sent:]
+                self._size -= sent
+                self._tell_room()
+
+    async def _send_some(self, data: memoryview) -> int:
+        """Send what the kernel takes. A peer that reads at all is never too slow, whoever stood still meanwhile."""
+        with trio.fail_after(self._patience):
+            try:
+                return await self._stream.socket.send(data)
+            except OSError as error:
+                raise trio.BrokenResourceError from error
+
+
+def _pieces(lines: list[bytes]) -> list[bytes]:
+    """Join small lines; a large reply is sent as it is, without a copy."""
+    pieces: list[bytes] = []
+    small: list[bytes] = []
+    for line in lines:
+        if len(line) <= _LARGE_BYTES:
+            small.append(line)
+            continue
+        pieces.append(b"".join(small))
+        small = []
+        pieces.append(line)
+    pieces.append(b"".join(small))
+    return [piece for piece in pieces if piece]

@@ -30,6 +30,7 @@ from dshd.sessions.messages import Transcript
 from dshd.sessions.session import preview
 from dshd.sessions.surface import SurfaceDefectError
 from dshd.storage.jsonl.vocabulary import stored_defect
+from dshd.storage.store import HandleClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from dshd.storage.store import Problem, SessionHandle
 
 ENVELOPE_BYTES = 64 * 1024
-PAGE_BYTES = 4 * 1024 * 1024
+PAGE_BYTES = 1024 * 1024
+LARGEST_PAGE_BYTES = 4 * 1024 * 1024
 _PAGE_EVENTS = 10_000
 
 
@@ -108,9 +110,20 @@ async def read(
     """
     found = _snapshot(registry, session_id)
     admitted()
-    if found is None:
-        return await registry.in_reader(_read_stored, registry, session_id, page)
-    return await registry.in_reader(_read_live, found, page)
+    live = None if found is None else partial(_read_live, found, page)
+    return await _in_reader(registry, live, partial(_read_stored, registry, session_id, page))
+
+
+async def _in_reader(
+    registry: Registry,
+    live: Callable[[], dict[str, Any]] | None,
+    stored: Callable[[], dict[str, Any]],
+) -> dict[str, Any]:
+    """Read by the session's own handle where it is live; by a fresh one where that is closed by now."""
+    if live is not None:
+        with suppress(HandleClosedError):
+            return await registry.in_reader(live)
+    return await registry.in_reader(stored)
 
 
 def _read_live(found: _Snapshot, page: Page) -> dict[str, Any]:
@@ -186,9 +199,9 @@ async def durable_page(registry: Registry, session_id: str, offset: int) -> list
         if offset >= found.durable_seq:
             return []
         page = Page(offset, min(_PAGE_EVENTS, found.durable_seq - offset), PAGE_BYTES)
-        result = await registry.in_reader(_read_live, found, page)
-    else:
-        result = await registry.in_reader(_read_stored, registry, session_id, page)
+    live = None if found is None else partial(_read_live, found, page)
+    stored = partial(_read_stored, registry, session_id, page)
+    result = await _in_reader(registry, live, stored)
     events: list[msgspec.Raw] = result["events"]
     return events
 
@@ -207,14 +220,11 @@ async def messages(
     found = _snapshot(registry, session_id)
     interrupted = found is not None and is_interrupted(found.session)
     admitted()
+    live = None
     if found is not None:
         header = found.session.header
-        history = await registry.in_reader(
-            partial(_history, found.events(), header, page, interrupted=interrupted)
-        )
-    else:
-        history = await registry.in_reader(_stored_history, registry, session_id, page)
-    return history
+        live = partial(_history, found.events(), header, page, interrupted=interrupted)
+    return await _in_reader(registry, live, partial(_stored_history, registry, session_id, page))
 
 
 def is_interrupted(session: Session) -> bool:
@@ -309,7 +319,7 @@ def _fitting(texts: Sequence[bytes], limit: int | None) -> list[msgspec.Raw]:
     size = 0
     for text in islice(texts, limit):
         size += len(text) + 1
-        if shown and size > PAGE_BYTES:
+        if shown and size > LARGEST_PAGE_BYTES:
             break
         shown.append(msgspec.Raw(text))
     return shown

@@ -35,7 +35,8 @@ class Problem:
 class StoredSession:
     """What the store can say of a session without reading its events.
 
-    `updated_at` is the log's mtime in epoch milliseconds; `revision` changes with every change of the file.
+    `updated_at` is the log's mtime in epoch milliseconds; `revision` changes with every change of the file. `summary`
+    is the one of the snapshot that is kept beside the log, where that is of this very revision.
     """
 
     session_id: str
@@ -45,6 +46,19 @@ class StoredSession:
     revision: str
     updated_at: int
     problem: Problem | None = None
+    summary: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the first `next_seq` events of a session come to, kept beside its log so that they need not be read again.
+
+    `state` and `summary` mean nothing to the store. The summary is the small part, which a list shows.
+    """
+
+    next_seq: int
+    state: bytes
+    summary: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +144,23 @@ class SessionHandle(Protocol):
 
     def flush(self, holder: HolderRecord | None = None) -> None:
         """Materialise the log with its header alone, where it is not on disk yet."""
+        ...
+
+    def snapshot(self) -> Snapshot | None:
+        """The snapshot that is kept of this log; None where there is none that is proven to be of these events."""
+        ...
+
+    def keep(self, snapshot: Snapshot) -> bool:
+        """Keep a snapshot of the whole log, and that all of it was acknowledged, durable on return.
+
+        May run beside an `append`. A store that keeps nothing returns False and loses nothing but time.
+
+        Returns:
+            Whether it is kept: False where the log is not on disk or has another length by now.
+
+        Raises:
+            NoSpaceError, WriteFailedError: It is not kept; what was kept before still is.
+        """
         ...
 
     def read_holder(self) -> HolderRecord | None:

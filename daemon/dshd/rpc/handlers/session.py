@@ -115,7 +115,7 @@ async def read(context: Context, params: methods.ReadParams) -> dict[str, Any]:
     """Read events as stored."""
     limits = context.services.settings.limits
     wanted = params.max_bytes
-    budget = limits.max_line_bytes - reading.ENVELOPE_BYTES
+    budget = min(limits.max_line_bytes - reading.ENVELOPE_BYTES, reading.LARGEST_PAGE_BYTES)
     page = reading.Page(
         offset=params.offset or 0,
         length=params.length,
@@ -149,7 +149,10 @@ async def list_sessions(context: Context, params: methods.ListParams) -> dict[st
     """
     limit = min(_DEFAULT_LIST if params.limit is None else params.limit, _MAX_LIST)
     if limit == 0:
-        raise InvalidParamsError("session.list needs a limit of at least 1", path="params.limit")
+        raise InvalidParamsError(
+            "session.list cannot take a params.limit of 0; ask for one at least",
+            path="params.limit",
+        )
     cursor = _Cursor(now_ms()) if params.cursor is None else _decode_cursor(params.cursor)
     views = [
         view
@@ -224,6 +227,6 @@ def _decode_cursor(text: str) -> _Cursor:
         return msgspec.json.decode(base64.urlsafe_b64decode(text), type=_Cursor)
     except (msgspec.MsgspecError, binascii.Error, ValueError) as error:
         raise InvalidParamsError(
-            "this cursor is not one that session.list gave; begin again without one",
+            "params.cursor is not one that session.list gave; begin again without one",
             path="params.cursor",
         ) from error

@@ -13,9 +13,11 @@ import secrets
 from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from dshd.storage.files import CREATE, write_all
 from dshd.storage.jsonl.faults import changed, sealed, write_error
+from dshd.storage.store import HandleClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -44,11 +46,11 @@ class OpenFile:
         """Give the descriptor, and keep it open meanwhile.
 
         Raises:
-            ValueError: The file was closed.
+            HandleClosedError: The file was closed.
         """
         with self._lock:
             if self._closed:
-                raise ValueError("read of a closed session handle")
+                raise HandleClosedError("read of a closed session handle")
             self._borrowers += 1
         try:
             yield self.fd
@@ -73,12 +75,14 @@ class LogFile:
 
     Attributes:
         size: The acknowledged length: everything below it is durable, nothing above it counts.
+        crc: CRC-32 of the bytes from behind the header up to there.
     """
 
-    def __init__(self, file: OpenFile, path: str, size: int) -> None:
+    def __init__(self, file: OpenFile, path: str, size: int, crc: int) -> None:
         self.file = file
         self.path = path
         self.size = size
+        self.crc = crc
         self._disk = file.disk
         self._fd = file.fd
         self._seal: OSError | str | None = None
@@ -108,6 +112,15 @@ class LogFile:
         except OSError as error:
             raise self._undone(error, sync_failed=synced) from error
         self.size += len(data)
+        self.crc = crc32(data, self.crc)
+
+    def is_ours(self) -> bool:
+        """Whether the path still names the open file, and nothing keeps it from being continued."""
+        try:
+            ours, named = self._disk.fstat(self._fd), self._disk.lstat(self.path)
+        except OSError:
+            return False
+        return self._seal is None and os.path.samestat(ours, named) and ours.st_size >= self.size
 
     def _require_unchanged(self) -> None:
         """Raise, and seal, where the file is not the one that its path names or not of the length we left it at."""
@@ -136,8 +149,8 @@ class LogFile:
         return write_error(error, self.path)
 
 
-def publish(disk: Disk, directory: int, name: str, path: str, data: bytes) -> LogFile:
-    """Create a log with its first bytes, all or nothing, and return it open.
+def publish(disk: Disk, directory: int, path: str, data: bytes, first: int) -> LogFile:
+    """Create a log with its first bytes, all or nothing, and return it open. Its header ends at `first`.
 
     Under its name it is never seen unfinished: it is written and synced as a temporary file first, then linked.
 
@@ -146,6 +159,7 @@ def publish(disk: Disk, directory: int, name: str, path: str, data: bytes) -> Lo
         LogChangedError: Another program made one meanwhile.
         SessionSealedError: It failed, and what stands under its name could not be removed.
     """
+    name = os.path.basename(path)  # noqa: PTH119  # a Path would be made to be thrown away
     leftover = f"{name}.{secrets.token_hex(6)}.tmp"
     fd = disk.open(leftover, CREATE, at=directory)
     try:
@@ -167,7 +181,7 @@ def publish(disk: Disk, directory: int, name: str, path: str, data: bytes) -> Lo
         raise
     with suppress(OSError):
         disk.unlink(leftover, at=directory)
-    return LogFile(OpenFile(disk, fd), path, len(data))
+    return LogFile(OpenFile(disk, fd), path, len(data), crc32(data[first:]))
 
 
 def _name(disk: Disk, directory: int, leftover: str, name: str) -> None:

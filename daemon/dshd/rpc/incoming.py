@@ -1,0 +1,88 @@
+"""What comes in on a connection: bytes into lines, and how long a peer may take over one.
+
+The rule that holds here: a deadline never ends a connection that is owed something. One that has a write handle, a
+call in flight or a subscription may stand still for as long as it likes, and so may one that is between two lines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from dsh_protocol.framing import LineSplitter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dsh_protocol.limits import Limits
+
+_CHUNK_BYTES = 64 * 1024
+
+
+class OverdueError(Exception):
+    """The peer has let a deadline pass: it said nothing (`hello`), or did not end its line (`frame`)."""
+
+    def __init__(self, deadline: str) -> None:
+        super().__init__(deadline)
+        self.deadline = deadline
+
+
+class Incoming:
+    """The lines of one connection.
+
+    Args:
+        stream: To read from.
+        limits: How long a line may be, in bytes and in time.
+        is_owed: Whether the connection is to be kept although it is late.
+    """
+
+    def __init__(
+        self, stream: trio.SocketStream, limits: Limits, is_owed: Callable[[], bool]
+    ) -> None:
+        self._stream = stream
+        self._limits = limits
+        self._is_owed = is_owed
+        self._splitter = LineSplitter(limits.max_line_bytes)
+        self._spoken = False
+        self._begun_at: float | None = trio.current_time()
+
+    async def next_lines(self) -> list[bytes] | None:
+        """Return the lines that the next bytes complete, which may be none; None at the end of the stream.
+
+        Raises:
+            FrameTooLargeError: A line is too long; the stream cannot be read on.
+            OverdueError: The peer was too slow.
+        """
+        chunk = await self._receive()
+        if not chunk:
+            return None
+        lines = self._splitter.feed(chunk)
+        self._spoken = self._spoken or bool(lines)
+        if not self._splitter.held_bytes:
+            self._begun_at = None if self._spoken else self._begun_at
+        elif lines or self._begun_at is None:
+            self._begun_at = trio.current_time()
+        return lines
+
+    async def _receive(self) -> bytes:
+        try:
+            if self._begun_at is None:  # between two lines, where no deadline runs
+                return await self._stream.receive_some(_CHUNK_BYTES)
+            return await self._receive_in_time(self._begun_at)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return b""
+
+    async def _receive_in_time(self, begun_at: float) -> bytes:
+        """Receive before the deadline; where the connection is owed something, only look again then."""
+        started = self._spoken or self._splitter.held_bytes > 0
+        name = "frame" if started else "hello"
+        allowed = self._limits.frame_seconds if started else self._limits.hello_seconds
+        deadline = begun_at + allowed
+        while True:
+            # Bytes that are there already win, so that a daemon that stood still itself ends nobody.
+            with trio.move_on_at(deadline):
+                return await self._stream.receive_some(_CHUNK_BYTES)
+            if not self._is_owed():
+                raise OverdueError(name)
+            deadline = trio.current_time() + allowed

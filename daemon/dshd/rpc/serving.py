@@ -1,0 +1,314 @@
+"""What one connection is being answered: its calls in flight, their order, its batches and notifications.
+
+The rule that holds here: calls on one session are admitted in the order of their lines and answered in that order;
+everything else runs side by side. A large reply is made only when there is room for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from dsh_protocol import envelope
+from dsh_protocol.envelope import Batch, Refusal
+from dsh_protocol.errors import DshdError, FrameTooLargeError
+from dsh_protocol.method import ALIASES, METHODS
+from dshd.rpc.calls import Call
+from dshd.rpc.context import Context
+
+if TYPE_CHECKING:
+    from dsh_protocol.envelope import Message, Request
+    from dshd.rpc.context import Connected, Services
+    from dshd.rpc.dispatch import Dispatcher
+
+_CANCEL = frozenset({"$/cancelRequest", "$/cancel_request"})
+_BULKY = frozenset(
+    {"session.read", "session.messages", "session.list", "daemon.metrics", "rpc.discover"}
+)
+
+
+class Serving:
+    """The calls of one connection.
+
+    Args:
+        services: What handlers need.
+        dispatcher: Finds the handler of a call.
+        connected: The connection; its nursery runs the calls, its outbox takes the replies.
+    """
+
+    def __init__(self, services: Services, dispatcher: Dispatcher, connected: Connected) -> None:
+        self._services = services
+        self._dispatcher = dispatcher
+        self._connected = connected
+        self._nursery = connected.nursery
+        self._outbox = connected.outbox
+        self._limits = services.settings.limits
+        self._lanes: dict[str, Call] = {}
+        self._in_flight: dict[Any, Call] = {}
+        self._less = trio.Event()
+        self._making = trio.CapacityLimiter(1)
+        self._bulky_batch = trio.Event()
+        self._bulky_batch.set()
+        self.running = 0
+
+    async def wait_room(self) -> None:
+        """Wait while too much is in flight or unsent: back-pressure before refusal."""
+        if self.running < self._limits.max_calls_in_flight and self._outbox.has_room:
+            return
+        await self._outbox.wait_room()
+        while self.running >= self._limits.max_calls_in_flight:
+            await self.wait_less()
+
+    async def wait_less(self) -> None:
+        """Wait until a call has ended."""
+        self._less = trio.Event()
+        await self._less.wait()
+
+    def start(self, message: Message, size: int) -> None:
+        """Begin to serve what a line of `size` bytes held."""
+        if isinstance(message, Refusal):
+            self._refuse(message)
+        elif isinstance(message, Batch):
+            self._start_batch(message, size)
+        elif not message.has_id:
+            self._start_notification(message, size)
+        else:
+            self._start(message, size)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer what cannot be served; of a notification, remember the failure for its writer's next call."""
+        if not refusal.notification:
+            self._outbox.put(envelope.encode_error(refusal.id, refusal.error))
+        elif refusal.method == "session.append":
+            self._note_failed(refusal.session_id, refusal.writer, refusal.error)
+        else:
+            self._services.metrics.inc("dshd_notifications_dropped", reason="method")
+
+    def _note_failed(self, session_id: Any, writer: Any, error: DshdError) -> None:
+        claim = self._services.registry.claim_of(session_id, writer)
+        if claim is None:
+            self._services.metrics.inc("dshd_notifications_dropped", reason=error.kind)
+        elif claim.notification_error is None:
+            claim.notification_error = error
+
+    def _new_call(self, request: Request, size: int) -> Call:
+        call = Call(request, size)
+        method = METHODS.get(ALIASES.get(request.method, request.method))
+        session_id = request.params.get("id") if method is not None else None
+        in_lane = method is not None and (method.session_param or method.name == "session.create")
+        if in_lane and isinstance(session_id, str):
+            call.before = self._lanes.get(session_id)
+            self._lanes[session_id] = call
+        self.running += 1
+        if request.has_id:
+            self._in_flight[request.id] = call
+        return call
+
+    def _end_call(self, call: Call) -> None:
+        call.admitted.set()
+        call.answered.set()
+        self.running -= 1
+        self._less.set()
+        if self._in_flight.get(call.request.id) is call:
+            del self._in_flight[call.request.id]
+        session_id = call.request.params.get("id")
+        if isinstance(session_id, str) and self._lanes.get(session_id) is call:
+            del self._lanes[session_id]
+        call.before = None
+
+    def _start(self, request: Request, size: int) -> None:
+        if request.method in _CANCEL:
+            self._cancel(request)
+            self._outbox.put(envelope.encode_result(request.id, {}))
+            return
+        call = self._new_call(request, size)
+        self._nursery.start_soon(self._serve, call)
+
+    async def _serve(self, call: Call) -> None:
+        try:
+            reply = await self._reply(call)
+            self._outbox.hold(len(reply))
+            try:
+                await call.wait_turn_to_answer()
+            finally:
+                self._outbox.release(len(reply))
+            self._outbox.put(reply)
+            if call.after_reply is not None:
+                call.after_reply()
+        finally:
+            self._end_call(call)
+
+    async def _reply(self, call: Call) -> bytes:
+        """Serve a call and return its reply as a line."""
+        request = call.request
+        began = trio.current_time()
+        kind = "OK"
+        try:
+            result = await call.run(self._dispatch)
+            line = envelope.encode_result(request.id, result)
+            if len(line) > self._limits.max_line_bytes:
+                raise FrameTooLargeError(
+                    f"the answer has {len(line)} bytes, more than maxLineBytes"
+                    f" ({self._limits.max_line_bytes}); ask for less at a time",
+                    limit="maxLineBytes",
+                    maximum=self._limits.max_line_bytes,
+                )
+        except DshdError as error:
+            kind = error.kind
+            line = envelope.encode_error(request.id, error)
+        method = request.method if request.method in METHODS else "unknown"
+        self._services.metrics.inc("dshd_calls", method=method, kind=kind)
+        self._services.metrics.observe(
+            "dshd_call_seconds", trio.current_time() - began, method=method
+        )
+        return line
+
+    async def _dispatch(self, call: Call) -> Any:
+        context = Context(self._services, self._connected, call)
+        if call.request.method not in _BULKY:
+            return await self._dispatcher.dispatch(context)
+        async with (
+            self._making
+        ):  # one at a time, and none while the peer has yet to read the last ones
+            if not call.in_batch:
+                await self._outbox.wait_idle()
+            return await self._dispatcher.dispatch(context)
+
+    def _cancel(self, request: Request) -> None:
+        wanted = request.params.get("id")
+        if isinstance(wanted, int | str):
+            call = self._in_flight.get(wanted)
+            if call is not None:
+                call.cancel()
+
+    # ------------------------------------------------------------------ notifications
+
+    def _start_notification(self, request: Request, size: int) -> None:
+        if request.method in _CANCEL:
+            self._cancel(request)
+        elif request.method == "session.append":
+            self._nursery.start_soon(self._serve_notification, self._new_call(request, size))
+        else:
+            self._services.metrics.inc("dshd_notifications_dropped", reason="method")
+
+    async def _serve_notification(self, call: Call) -> None:
+        try:
+            await self._run_notification(call)
+            await call.wait_turn_to_answer()
+        finally:
+            self._end_call(call)
+
+    async def _run_notification(self, call: Call) -> None:
+        params = call.request.params
+        registry = self._services.registry
+        try:
+            if call.before is not None:
+                await call.before.admitted.wait()
+            claim = registry.claim_of(params.get("id"), params.get("writer"))
+            if claim is not None and claim.notification_error is not None:
+                self._services.metrics.inc("dshd_notifications_dropped", reason="after-failure")
+                return
+            await call.run(self._dispatch)
+        except DshdError as error:
+            self._note_failed(params.get("id"), params.get("writer"), error)
+
+    # ------------------------------------------------------------------ batches
+
+    def _start_batch(self, batch: Batch, size: int) -> None:
+        share = size // max(len(batch.items), 1)
+        items: list[Call | bytes] = []
+        for item in batch.items:
+            if isinstance(item, Refusal) and item.notification:
+                self._refuse(item)
+            elif isinstance(item, Refusal):
+                items.append(envelope.encode_error(item.id, item.error))
+            elif item.method in _CANCEL:
+                self._cancel(item)
+                if item.has_id:
+                    items.append(envelope.encode_result(item.id, {}))
+            elif item.has_id or item.method == "session.append":
+                call = self._new_call(item, share)
+                call.in_batch = True
+                items.append(call)
+            else:
+                self._services.metrics.inc("dshd_notifications_dropped", reason="method")
+        if items:
+            self._nursery.start_soon(self._serve_batch, items)
+
+    async def _serve_batch(self, items: list[Call | bytes]) -> None:
+        """Admit the calls of one line in order, and answer them in one line."""
+        calls = {item for item in items if isinstance(item, Call)}
+        answers = _Answers(len(items), self._limits.max_line_bytes)
+        after, done = self._take_turn(calls)
+        try:
+            await after.wait()
+            async with trio.open_nursery() as nursery:
+                for at, item in enumerate(items):
+                    if isinstance(item, bytes):
+                        answers.set(at, item)
+                    else:
+                        nursery.start_soon(self._serve_in_batch, item, answers, at)
+                        await item.admitted.wait()
+            for call in calls:
+                if call.before is not None and call.before not in calls:
+                    await call.before.answered.wait()
+            line = answers.joined()
+            if line is not None:
+                self._outbox.put(line)
+            for call in calls:
+                if call.after_reply is not None:
+                    call.after_reply()
+        finally:
+            done.set()
+            for call in calls:
+                self._end_call(call)
+
+    def _take_turn(self, calls: set[Call]) -> tuple[trio.Event, trio.Event]:
+        """What a batch waits for and what it sets at its end: those with large replies come one after the other."""
+        after, done = self._bulky_batch, trio.Event()
+        if any(call.request.method in _BULKY for call in calls):
+            self._bulky_batch = done
+            return after, done
+        free = trio.Event()
+        free.set()
+        return free, done
+
+    async def _serve_in_batch(self, call: Call, answers: _Answers, at: int) -> None:
+        try:
+            if call.request.has_id:
+                answers.set(at, await self._reply(call))
+            else:
+                await self._run_notification(call)
+        finally:
+            call.admitted.set()
+
+
+class _Answers:
+    """The answers of one batch, which go out in one line; kept only while they fit one."""
+
+    def __init__(self, count: int, most_bytes: int) -> None:
+        self._answers: list[bytes | None] = [None] * count
+        self._most_bytes = most_bytes
+        self._size = 1
+
+    def set(self, at: int, answer: bytes) -> None:
+        """Keep the answer of one item."""
+        self._size += len(answer) + 1
+        if self._size <= self._most_bytes:
+            self._answers[at] = answer
+        else:
+            self._answers = []
+
+    def joined(self) -> bytes | None:
+        """One line; None where nothing is to be answered, as JSON-RPC demands."""
+        if self._size > self._most_bytes:
+            error = FrameTooLargeError(
+                f"the answers of this batch have {self._size} bytes, more than maxLineBytes"
+                f" ({self._most_bytes}); send its calls in several lines",
+                limit="maxLineBytes",
+                maximum=self._most_bytes,
+            )
+            return envelope.encode_error(None, error)
+        answers = [answer for answer in self._answers if answer is not None]
+        return envelope.encode_batch(answers) if answers else None

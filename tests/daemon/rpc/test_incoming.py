@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from dsh_protocol.errors import FrameTooLargeError
+from dsh_protocol.limits import Limits
+from dshd.rpc.incoming import Incoming, OverdueError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+LIMITS = Limits(max_line_bytes=100)
+
+
+class Peer:
+    """The two ends of one connection; `owed` says what the daemon would lose with it."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)  # noqa: FBT003  # the standard library's signature
+        self.stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        self.socket = theirs
+        self.owed = False
+
+    def incoming(self) -> Incoming:
+        return Incoming(self.stream, LIMITS, lambda: self.owed)
+
+
+@pytest.fixture
+async def peer() -> AsyncGenerator[Peer, None]:
+    made = Peer()
+    yield made
+    made.socket.close()
+    made.stream.socket.close()
+
+
+async def test_lines_come_as_their_bytes_complete_them(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    incoming = peer.incoming()
+    peer.socket.sendall(b"one\ntw")
+    assert await incoming.next_lines() == [b"one"]
+    peer.socket.sendall(b"o\n")
+    assert await incoming.next_lines() == [b"two"]
+    peer.socket.shutdown(socket.SHUT_WR)
+    assert await incoming.next_lines() is None
+
+
+async def test_a_peer_that_says_nothing_is_given_up_at_the_hello_deadline(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    incoming, began = peer.incoming(), trio.current_time()
+    with pytest.raises(OverdueError) as caught:
+        await incoming.next_lines()
+    assert caught.value.deadline == "hello"
+    assert trio.current_time() - began == pytest.approx(LIMITS.hello_seconds)
+
+
+async def test_a_peer_that_does_not_end_its_line_is_given_up_at_the_frame_deadline(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    incoming, began = peer.incoming(), trio.current_time()
+
+    async def drip() -> None:
+        while True:
+            peer.socket.sendall(b"x")
+            assert await incoming.next_lines() == []
+            await trio.sleep(1)
+
+    with pytest.raises(OverdueError) as caught:
+        await drip()
+    assert caught.value.deadline == "frame"
+    assert trio.current_time() - began == pytest.approx(LIMITS.frame_seconds, abs=1)
+
+
+async def test_a_peer_that_spoke_may_be_silent_between_two_lines_for_ever(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    incoming = peer.incoming()
+    peer.socket.sendall(b"hello\n")
+    assert await incoming.next_lines() == [b"hello"]
+    with trio.move_on_after(1_000_000) as scope:
+        await incoming.next_lines()
+    assert scope.cancelled_caught
+    peer.socket.sendall(b"again\n")
+    assert await incoming.next_lines() == [b"again"]
+
+
+async def test_the_time_of_a_line_begins_with_the_line_not_with_the_one_before(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    incoming = peer.incoming()
+    for _ in range(10):
+        peer.socket.sendall(b"beg")
+        assert await incoming.next_lines() == []
+        await trio.sleep(LIMITS.frame_seconds - 1)
+        peer.socket.sendall(b"un\nbeg")
+        assert await incoming.next_lines() == [b"begun"]
+        await trio.sleep(LIMITS.frame_seconds - 1)
+        peer.socket.sendall(b"un\n")
+        assert await incoming.next_lines() == [b"begun"]
+
+
+@pytest.mark.parametrize("said", [b"", b"spoken\nbegun"])
+async def test_a_connection_that_is_owed_something_is_never_given_up(
+    peer: Peer, said: bytes, autojump_clock: trio.testing.MockClock
+) -> None:
+    incoming = peer.incoming()
+    peer.owed = True
+    if said:
+        peer.socket.sendall(said)
+        assert await incoming.next_lines() == [b"spoken"]
+    with trio.move_on_after(1_000_000) as scope:
+        await incoming.next_lines()
+    assert scope.cancelled_caught
+    peer.socket.sendall(b" line\n")
+    assert await incoming.next_lines() is not None
+
+
+async def test_bytes_that_came_while_the_daemon_stood_still_count_as_in_time(
+    peer: Peer, mock_clock: trio.testing.MockClock
+) -> None:
+    incoming = peer.incoming()
+
+    async def stand_still() -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        peer.socket.sendall(b"in time\n")
+        mock_clock.jump(3600)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stand_still)
+        assert await incoming.next_lines() == [b"in time"]
+
+
+async def test_a_line_without_an_end_is_refused_at_the_cap(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    peer.socket.sendall(b"x" * 101)
+    with pytest.raises(FrameTooLargeError):
+        await peer.incoming().next_lines()

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from dsh_protocol.limits import Limits
+from dshd.rpc.outbox import Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+LIMITS = Limits(max_unsent_bytes=400_000)
+LARGE = b"x" * 1_000_000
+
+
+class Peer:
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        for one in (ours, theirs):
+            one.setblocking(False)  # noqa: FBT003  # the standard library's signature
+        self.stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        self.socket = trio.socket.from_stdlib_socket(theirs)
+        self.outbox = Outbox(self.stream, LIMITS)
+
+    async def read(self, count: int) -> bytes:
+        found = b""
+        while len(found) < count:
+            found += await self.socket.recv(count - len(found))
+        return found
+
+
+@pytest.fixture
+async def peer() -> AsyncGenerator[Peer, None]:
+    made = Peer()
+    yield made
+    made.socket.close()
+    made.stream.socket.close()
+
+
+async def test_lines_of_all_sizes_come_whole_and_in_order(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    lines = [b"1", LARGE, b"2", b"3", LARGE, b"4"]
+    for line in lines:
+        peer.outbox.put(line)
+    peer.outbox.finish()
+    peer.outbox.put(b"too late")
+    whole = b"".join(line + b"\n" for line in lines)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer.outbox.run)
+        assert await peer.read(len(whole)) == whole
+    assert peer.outbox.has_room
+
+
+async def test_a_peer_that_does_not_read_is_given_up_after_its_time(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    peer.outbox.put(LARGE)
+    began = trio.current_time()
+    with pytest.raises(trio.TooSlowError):
+        await peer.outbox.run()
+    assert trio.current_time() - began == pytest.approx(LIMITS.unsent_seconds)
+
+
+async def test_a_peer_that_reads_at_all_is_kept_however_slow(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    peer.outbox.put(LARGE)
+    peer.outbox.finish()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer.outbox.run)
+        left = len(LARGE) + 1
+        while left:
+            await trio.sleep(LIMITS.unsent_seconds - 1)
+            left -= len(await peer.read(min(left, 200_000)))
+
+
+async def test_everybody_who_waits_for_room_is_let_go_when_there_is(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    peer.outbox.put(LARGE)
+    peer.outbox.hold(10)
+    freed: list[str] = []
+
+    async def wait(name: str) -> None:
+        await peer.outbox.wait_room()
+        freed.append(name)
+
+    async def wait_idle() -> None:
+        await peer.outbox.wait_idle()
+        freed.append("idle")
+
+    with trio.fail_after(1):
+        async with trio.open_nursery() as nursery:
+            for name in "abc":
+                nursery.start_soon(wait, name)
+            nursery.start_soon(wait_idle)
+            nursery.start_soon(peer.outbox.run)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not freed
+            await peer.read(len(LARGE) + 1)
+            await trio.testing.wait_all_tasks_blocked()
+            assert sorted(freed) == ["a", "b", "c", "idle"]
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_reply_that_is_held_back_counts_until_it_is_released(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    peer.outbox.hold(len(LARGE))
+    assert peer.outbox.has_room
+    with trio.move_on_after(1) as scope:
+        await peer.outbox.wait_idle()
+    assert scope.cancelled_caught
+    peer.outbox.release(len(LARGE))
+    await peer.outbox.wait_idle()
+
+
+async def test_a_peer_that_is_gone_is_told_as_gone(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    peer.socket.close()
+    peer.outbox.put(LARGE)
+    with pytest.raises(trio.BrokenResourceError):
+        await peer.outbox.run()
