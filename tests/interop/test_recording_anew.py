@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TABLE = Path(__file__).parent / "admitted.json"
 LOGS = [log for log in recorded_logs() if log.loads and not log.is_legacy]
 ADMITTED = "admitted"
-FILE = "session.jsonl.zstd"
+FILE = "*/*/session.jsonl.zstd"
 
 
 def table() -> dict[str, str]:
@@ -45,7 +45,7 @@ def test_the_table_names_every_log() -> None:
 @pytest.mark.parametrize("log", LOGS, ids=[log.name for log in LOGS])
 def test_a_recorded_log_is_recorded_anew(daemon: DaemonProcess, log: Recorded) -> None:
     events = read_log(log.source, log.truncate_to)
-    older = set(daemon.root.rglob(FILE))
+    older = set(daemon.root.glob(FILE))
     of_its_own = log.session_id if log.session_id != "s" else log.name
     player = Player(daemon, log, of_its_own)
     try:
@@ -56,7 +56,7 @@ def test_a_recorded_log_is_recorded_anew(daemon: DaemonProcess, log: Recorded) -
         verdict = ADMITTED
     assert verdict == table()[log.name]
     if verdict == ADMITTED:
-        (path,) = set(daemon.root.rglob(FILE)) - older
+        (path,) = set(daemon.root.glob(FILE)) - older
         check_file(path, log, player, events)
         check_reading(daemon, log, player, events)
 
@@ -91,7 +91,7 @@ def check_reading(
 def same_log(found: list[dict[str, Any]], recorded: list[dict[str, Any]]) -> bool:
     """Whether both are the same, an end-seed at the end aside: one is written with the next event only."""
     pair = [without_what_the_daemon_says(events) for events in (found, recorded)]
-    texts = [canonical(events[:-1] if is_end_seed(events[-1:]) else events) for events in pair]
+    texts = [json.dumps(events[:-1] if is_end_seed(events[-1:]) else events) for events in pair]
     return texts[0] == texts[1]
 
 

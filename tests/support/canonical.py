@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def sha256(value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = encode_basestring(value)
     if text.isascii():
         return text
     return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text)
