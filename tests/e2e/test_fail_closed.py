@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
+import shutil
 import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dsh_protocol.errors import EXIT_FAILURE
 from support import events, turns
 from support.daemon import DaemonProcess, open_daemon
 from support.disks import TinyDisk, open_immutable, open_read_only, open_tiny_disk
@@ -269,3 +272,50 @@ def test_a_daemon_that_is_gone_answers_no_checkpoint(daemon: DaemonProcess) -> N
         daemon.start()
     with daemon.connect() as one:
         assert turns.types(read_all(one, "s"))[-1] == "assistant/message"
+
+
+def test_sigterm_over_a_full_disk_ends_in_seconds_and_names_what_was_not_written(
+    full: DaemonProcess, disk: TinyDisk
+) -> None:
+    with full.connect() as one:
+        handle = turns.begin_turn(one, "s")
+        disk.fill()
+        one.call("session.append", **handle, events=[bulky()], expectedSeq=4)
+        assert full.stop(limit=8) == EXIT_FAILURE
+    lost = [line for line in full.output().split("\n") if "events_lost" in line]
+    assert len(lost) == 1
+    assert {"session": "s", "first_seq": 4, "next_seq": 5}.items() <= json.loads(lost[0]).items()
+    disk.free()
+    full.start()
+    with full.connect() as one:
+        assert len(read_all(one, "s")) == 4
+
+
+def test_a_log_that_another_program_replaced_is_not_written_and_others_go_on(
+    daemon: DaemonProcess,
+) -> None:
+    with daemon.connect() as one, daemon.connect() as other:
+        handle = turns.begin_turn(one, "s", "x")
+        log = log_of(daemon, "s")
+        log.rename(log.with_suffix(".moved"))
+        shutil.copy(log.with_suffix(".moved"), log)
+        before = log.read_bytes()
+        refused = one.refusal("checkpoint.tool", **handle, **turns.tool("x"))
+        assert refused.kind == "LOG_CHANGED"
+        assert refused.facts["result"]["isError"] is True
+        again = one.refusal("session.append", **handle, events=[events.chunk()])
+        assert again.kind == "LOG_CHANGED"
+        turns.write_session(other, "unaffected")
+        assert log.read_bytes() == before == log.with_suffix(".moved").read_bytes()
+        assert one.refusal("session.close", **handle).kind == "LOG_CHANGED"
+
+
+def test_a_log_that_another_program_extended_is_not_written(daemon: DaemonProcess) -> None:
+    with daemon.connect() as one:
+        handle = turns.begin_turn(one, "s", "x")
+        log = log_of(daemon, "s")
+        with log.open("ab") as extended:
+            extended.write(b"what is this")
+        size = log.stat().st_size
+        assert one.refusal("checkpoint.tool", **handle, **turns.tool("x")).kind == "LOG_CHANGED"
+        assert log.stat().st_size == size

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +98,11 @@ def judge(daemon: DaemonProcess, agent: AgentProcess, *, alive: bool) -> dict[st
 def stored_at_all(daemon: DaemonProcess, agent: AgentProcess) -> bool:
     """Whether a session is there; where it is not, demand that nothing of it was acknowledged."""
     with Connection(daemon.socket) as one:
-        answer = one.answer(one.send("session.stat", id=agent.plan["id"]))
+        while True:  # until the daemon has seen that the agent is gone
+            answer = one.answer(one.send("session.stat", id=agent.plan["id"]))
+            writer = answer.get("result", {"session": {}})["session"].get("writer")
+            if writer is None or not writer["connected"]:
+                break
     if "result" in answer:
         return True
     assert answer["error"]["data"]["kind"] == "SESSION_NOT_FOUND"
@@ -174,3 +180,48 @@ def test_three_parallel_calls_get_the_right_verdicts_in_each_of_their_27_states(
             effects = Path(agent.plan["effects"])
             done = effects.read_text("utf-8").split() if effects.exists() else []
             assert sorted(done) == [call for call, state in calls.items() if state != "idle"]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("daemon", [ZSTD], indirect=True)
+def test_agents_in_full_swing_lose_nothing_acknowledged_when_everything_is_killed(
+    daemon: DaemonProcess, seed: int
+) -> None:
+    chance = random.Random(seed)  # noqa: S311  # when to kill, and nothing secret
+    plans = [plan_of(daemon, f"s{number}", endless=True, calls={}) for number in range(6)]
+    with open_agents("turn.py", *plans) as agents:
+        for agent in agents:
+            agent.expect("playing")
+        time.sleep(chance.uniform(0.05, 0.5))  # real processes are to be well under way
+        victims = chance.sample(agents, 3)
+        for agent in victims:
+            agent.kill()
+        daemon.kill()
+        daemon.start()
+        for agent in agents:
+            if agent not in victims:
+                agent.expect("alone")
+            if stored_at_all(daemon, agent):
+                judge(daemon, agent, alive=agent not in victims)
+
+
+@pytest.mark.parametrize("daemon", [ZSTD], indirect=True)
+def test_a_dead_agent_that_nobody_has_reaped_reserves_nothing(daemon: DaemonProcess) -> None:
+    with open_agents("turn.py", plan_of(daemon, "s", calls={"x": "started"})) as (agent,):
+        agent.expect("held")
+        os.kill(agent.pid, signal.SIGKILL)
+        with Connection(daemon.socket) as one:
+            while one.call("session.stat", id="s")["session"]["state"] != "interrupted":
+                pass
+            recovery = one.call("session.open", id="s", access="write")["recovery"]
+        assert [repair["code"] for repair in recovery["repairs"]] == [UNKNOWN]
+
+
+@pytest.mark.parametrize("daemon", [ZSTD], indirect=True)
+def test_an_agent_that_stands_still_keeps_its_handle(daemon: DaemonProcess) -> None:
+    with open_agents("turn.py", plan_of(daemon, "s", calls={"x": "started"})) as (agent,):
+        agent.expect("held")
+        agent.suspend()
+        with Connection(daemon.socket) as one:
+            busy = one.refusal("session.open", id="s", access="write", takeover=True)
+            assert busy.facts["holder"]["connected"] is True

@@ -30,7 +30,7 @@ class Journal:
         self.writer: str = notes[0]["writer"]
         self.created_at: int = notes[0]["createdAt"]
         self.durable = max([0, *(note["durable"] for note in notes if "durable" in note)])
-        self.dispatched = {n["dispatched"]: n for n in notes if "dispatched" in n}
+        self.keys = {note["seq"]: note["key"] for note in notes if "dispatched" in note}
         self.sent: list[events.Event] = []
         for note in notes:
             if "sent" in note:
@@ -92,6 +92,8 @@ def check_stored(stored: list[events.Event], journal: Journal) -> None:
     assert [event["seq"] for event in stored] == list(range(len(stored)))
     assert len(stored) >= journal.durable, "an acknowledged event is missing"
     assert len(stored) <= len(journal.sent), "an event was invented"
+    started = {one["seq"] for one in stored if one["type"] == "tool/call"}
+    assert started >= journal.keys.keys(), "a body ran whose start is not recorded"
     for event, sent in zip(stored, journal.sent, strict=False):
         assert (event["type"], event["data"]) == (sent["type"], sent["data"])
 
@@ -128,9 +130,8 @@ def check_recovery(
         assert (view["openTurn"] is not None) == interrupted
         due = repairs_due(stored, view["header"])
         for repair in due:
-            if repair["callId"] in journal.dispatched:
-                noted = journal.dispatched[repair["callId"]]
-                assert (repair["callSeq"], repair["idempotencyKey"]) == (noted["seq"], noted["key"])
+            if repair["callSeq"] in journal.keys:
+                assert repair["idempotencyKey"] == journal.keys[repair["callSeq"]]
         opened = one.call("session.open", id=session_id, access="write", takeover=takeover)
         handle = {"id": session_id, "writer": opened["writer"]}
         if not interrupted:
@@ -166,7 +167,7 @@ def _check_interrupted(
     assert refused.kind == "RECOVERY_REQUIRED"
     assert len(read_all(one, session_id)) == count, "a look has changed the log"
     committed = one.call("session.recover", **handle)
-    assert committed == preview | {"committed": True}
+    assert committed == preview | {"committed": True}, f"{committed} is not the {preview} of before"
     whole = read_all(one, session_id)
     assert whole[:count] == stored
     assert whole[count:-1] == committed["closers"]

@@ -6,6 +6,7 @@ than was acknowledged. The standard library only; run as a program with its plan
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -21,8 +22,9 @@ _ARGUMENTS = '{{"for":"{}"}}'
 class Agent:
     """One turn with one step.
 
-    The plan: `socket`, `id`, `cwd`, `journal`, `effects` (files), `calls` (call id to `idle`, `started` or
-    `answered`, in the order of the answer), `point` and `place` (where to stand still; None for the end of the turn).
+    The plan: `socket`, `id`, `cwd`, `journal`, `effects` (files), `calls` (call id to `idle`, `started` or `answered`,
+    in the order of the answer), `point` and `place` (where to stand still; None for the end of the turn), or `endless`
+    (turn after turn instead).
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -32,6 +34,7 @@ class Agent:
         made = self.connection.call("session.create", id=plan["id"], cwd=plan["cwd"])
         self.handle = {"id": plan["id"], "writer": made["writer"]}
         self.next_seq = 0
+        self.turn = 1
         self.note(writer=made["writer"], createdAt=made["session"]["createdAt"])
 
     def note(self, **what: Any) -> None:
@@ -96,7 +99,8 @@ class Agent:
     def start(self, call_id: str) -> None:
         """Start a call and run its body on DISPATCH only."""
         asked = {"callId": call_id, "name": "t", "arguments": _ARGUMENTS.format(call_id)}
-        answer = self.call("tool", "checkpoint.tool", events.tool_call(call_id), **asked)
+        added = events.tool_call(call_id, turn=self.turn)
+        answer = self.call("tool", "checkpoint.tool", added, **asked)
         assert answer["decision"] == "DISPATCH", answer
         self.note(dispatched=call_id, seq=answer["callSeq"], key=answer["idempotencyKey"])
         if self.is_at("body", "unsent"):
@@ -106,6 +110,41 @@ class Agent:
         if self.is_at("body", "answered"):
             self.stand_still()
 
+    def play_on(self) -> None:
+        """Play turn after turn without a pause, until the daemon or the process is gone."""
+        for turn in itertools.count(1):
+            begun = [
+                events.turn_start(turn),
+                events.step_start(1, turn),
+                events.user(f"turn {turn}"),
+                events.request_header(),
+            ]
+            self.call("", "checkpoint.request", events=begun)
+            self.call("", "session.append", events=[events.chunk(turn=turn)] * 3)
+            answer = [events.assistant(*"xyz", turn=turn)]
+            self.call("", "session.append", events=answer)
+            for call_id in "zxy":
+                self.turn = turn
+                self.start(call_id)
+                result = [events.tool_result(call_id, turn=turn)]
+                self.call("", "session.append", events=result)
+            end = events.turn_end(turn)
+            reason = end["data"]["reason"]
+            ended = [events.step_end(1, turn)]
+            self.call("", "checkpoint.turnEnd", end, events=ended, reason=reason)
+
+
+def run(plan: dict[str, Any]) -> None:
+    agent = Agent(plan)
+    if not plan.get("endless"):
+        agent.play()
+        return
+    os.write(1, b"playing\n")
+    try:
+        agent.play_on()
+    except (ConnectionError, TimeoutError):
+        agent.stand_still("alone")
+
 
 if __name__ == "__main__":
-    Agent(json.loads(sys.argv[1])).play()
+    run(json.loads(sys.argv[1]))
