@@ -129,6 +129,8 @@ class SessionHandle(Protocol):
     def append(self, events: Sequence[Event], holder: HolderRecord | None = None) -> None:
         """Make `events` durable as one batch (one frame); materialise the log with it where there is none.
 
+        Their seqs go on from `next_seq` without a gap. No events are no batch: nothing is done.
+
         On return they are synced. On an error the file is as before (truncated to the acknowledged length).
         `holder`, where given, is made durable before the first byte of the batch.
 

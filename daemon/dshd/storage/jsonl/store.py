@@ -19,6 +19,7 @@ from dsh_protocol.errors import (
     SessionExistsError,
     SessionNotFoundError,
 )
+from dsh_protocol.events import check_header, header_to_wire
 from dshd.storage.files import APPEND, RealDisk
 from dshd.storage.jsonl.faults import corrupt, read_error, write_error
 from dshd.storage.jsonl.frames import FrameEncoder
@@ -93,6 +94,7 @@ class JsonlStore:
     def create(self, header: Header) -> SessionHandle:
         """Take an id for a new session; see `SessionStore`."""
         place = Place(check_cwd(header.cwd), check_new_id(header.id), self._log_name)
+        check_header({"type": "session", **header_to_wire(header)})  # what is written can be read
         if not self._claim(header.id):
             raise _exists(header.id)
         release = self._release(header.id, place)

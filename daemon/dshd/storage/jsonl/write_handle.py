@@ -108,15 +108,15 @@ class WriteHandle:
         """Make one batch durable; see `SessionHandle`."""
         self._require_open()
         if not events:
-            self.flush(holder)
             return
-        got = events[0].get("seq")
-        if got != self._next_seq:
-            raise SeqConflictError(
-                f"a batch for seq {self._next_seq} begins with {got!r}",
-                expected=self._next_seq,
-                got=got,
-            )
+        for due, event in enumerate(events, self._next_seq):
+            got = event.get("seq")
+            if got != due:
+                raise SeqConflictError(
+                    f"a batch for seq {self._next_seq} has {got!r} where {due} is due",
+                    expected=due,
+                    got=got,
+                )
         if self._log is None:
             self._materialise(events, holder)
             return
