@@ -20,7 +20,7 @@ import trio
 from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK
 from dsh_protocol.version import VERSION
 from dshd import systemd
-from dshd.listener import open_listeners, run_acceptor
+from dshd.listener import open_listeners, run_acceptor, run_listeners
 from dshd.metrics import Metrics
 from dshd.rpc.connection import serve_connection
 from dshd.rpc.context import Services
@@ -34,6 +34,7 @@ from dshd.storage.jsonl.lock import lock_root
 from dshd.storage.jsonl.store import open_store
 
 if TYPE_CHECKING:
+    from dshd.listener import Listeners
     from dshd.settings import Settings
 
 log = structlog.get_logger()
@@ -76,7 +77,7 @@ async def serve(settings: Settings) -> int:
                 registry=registry,
                 catalogue=catalogue,
                 metrics=metrics,
-                socket=_address(listeners, settings),
+                socket=listeners.address(),
                 instance_id=secrets.token_hex(8),
                 started_at=started_at,
                 places=trio.CapacityLimiter(settings.limits.max_connections),
@@ -90,7 +91,7 @@ async def serve(settings: Settings) -> int:
     return EXIT_OK if written else EXIT_FAILURE
 
 
-async def _serve_until_stopped(services: Services, listeners: list[trio.SocketListener]) -> None:
+async def _serve_until_stopped(services: Services, listeners: Listeners) -> None:
     """Accept and serve until the daemon is to stop; then give the connections a little time to end."""
     stop = services.stopping
     serve_one = partial(serve_connection, services, Dispatcher(HANDLERS))
@@ -99,10 +100,10 @@ async def _serve_until_stopped(services: Services, listeners: list[trio.SocketLi
             acceptors.start_soon(_watch_signals, stop)
             acceptors.start_soon(_feed_watchdog)
             acceptors.start_soon(_tell_status, services)
-            for listener in listeners:
-                acceptors.start_soon(
-                    run_acceptor, listener, connections, serve_one, services.metrics
-                )
+            accept = partial(
+                run_acceptor, connections=connections, serve=serve_one, metrics=services.metrics
+            )
+            acceptors.start_soon(run_listeners, listeners, services.settings, accept)
             systemd.notify("READY=1", f"STATUS=serving {services.socket}")
             log.info("daemon.ready", socket=services.socket, root=services.settings.root)
             await stop.wait()
@@ -137,8 +138,3 @@ async def _tell_status(services: Services) -> None:
     while True:
         await trio.sleep(_STATUS_EVERY_S)
         systemd.notify(f"STATUS={services.registry.summary()}")
-
-
-def _address(listeners: list[trio.SocketListener], settings: Settings) -> str:
-    name = listeners[0].socket.getsockname()
-    return os.fsdecode(name) if name else str(settings.socket)

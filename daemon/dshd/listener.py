@@ -1,40 +1,38 @@
 """The listening Unix socket: bound by the daemon itself or inherited, and who is let in.
 
-The one rule: only processes of the daemon's own user get a byte read, and no file that is not a dead socket of
-ours is ever removed to make room.
+The one rule: only processes of the daemon's own user get a byte read.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
-import stat
 import struct
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
-from dshd.directories import make_private_dir, open_socket_dir
+from dshd.binding import Binding
+from dshd.directories import make_private_dir
 from dshd.sessions.processes import Peer, process_start_time
 from dshd.settings import CannotStartError
 from dshd.systemd import inherited_sockets
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator, Iterator
     from pathlib import Path
 
     from dshd.metrics import Metrics
     from dshd.settings import Settings
 
-MAX_SOCKET_PATH_BYTES = 107
-_BACKLOG = 512
 _CREDENTIALS = struct.Struct("3i")
 _ACCEPT_PAUSE_S = 0.1
 _ACCEPT_REPORT_S = 60.0
+_LOOK_S = 2.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _POINTER = "socket"
 
@@ -51,8 +49,31 @@ def is_admitted(who: Peer) -> bool:
     return who.uid == os.geteuid()
 
 
+@dataclass(slots=True)
+class Listeners:
+    """What the daemon listens on: sockets that it inherited, or the one that it bound.
+
+    Attributes:
+        sockets: The listeners, now; the bound one is replaced when somebody removes it.
+        binding: Of the bound one; None where the service manager keeps the socket.
+        problem: Why the bound socket cannot be reached and cannot be bound again, or None.
+    """
+
+    sockets: list[trio.SocketListener]
+    binding: Binding | None
+    problem: str | None = None
+
+    def __iter__(self) -> Iterator[trio.SocketListener]:
+        """The listeners."""
+        return iter(self.sockets)
+
+    def address(self) -> str:
+        """The path of the first."""
+        return os.fsdecode(self.sockets[0].socket.getsockname())
+
+
 @contextmanager
-def open_listeners(settings: Settings) -> Generator[list[trio.SocketListener], None, None]:
+def open_listeners(settings: Settings) -> Generator[Listeners, None, None]:
     """Take over the inherited sockets, or bind one; write the pointer by which clients find it.
 
     Must be entered under trio. On leaving, the sockets are closed, and one that was bound here is unlinked if it
@@ -62,14 +83,70 @@ def open_listeners(settings: Settings) -> Generator[list[trio.SocketListener], N
         CannotStartError: A path, folder or descriptor cannot be used, or another daemon listens there.
     """
     with ExitStack() as stack:
-        sockets = inherited_sockets()
-        if not sockets:
-            sockets = [stack.enter_context(_open_bound_socket(settings.socket))]
+        sockets, binding = inherited_sockets(), None
         for sock in sockets:
             stack.callback(sock.close)
             sock.setblocking(False)  # noqa: FBT003  # the standard library's signature
+        if not sockets:
+            binding = stack.enter_context(Binding(settings.socket))
+            sockets = [binding.socket]
         _write_pointer(settings.state_dir, sockets[0].getsockname())
-        yield [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in sockets]
+        yield Listeners([_listener(sock) for sock in sockets], binding)
+
+
+def _listener(sock: socket.socket) -> trio.SocketListener:
+    return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+
+
+async def run_listeners(
+    listeners: Listeners,
+    settings: Settings,
+    accept: Callable[[trio.SocketListener], Awaitable[None]],
+) -> None:
+    """Run `accept` for every listener until cancelled; bind the daemon's own socket again when it was removed."""
+    async with trio.open_nursery() as nursery:
+        if listeners.binding is None:
+            for listener in listeners:
+                nursery.start_soon(accept, listener)
+            return
+        while True:
+            scope = trio.CancelScope()
+            nursery.start_soon(_accept_within, scope, accept, listeners.sockets[0])
+            await _renew(listeners, listeners.binding)
+            _write_pointer(settings.state_dir, listeners.address())
+            scope.cancel()  # only now: what waited at the old socket has been accepted
+
+
+async def _accept_within(
+    scope: trio.CancelScope,
+    accept: Callable[[trio.SocketListener], Awaitable[None]],
+    listener: trio.SocketListener,
+) -> None:
+    with scope:
+        await accept(listener)
+    with trio.CancelScope(shield=True):
+        await listener.aclose()
+
+
+async def _renew(listeners: Listeners, binding: Binding) -> None:
+    """Wait until the bound socket was removed and could be bound again."""
+    log = structlog.get_logger()
+    while True:
+        await trio.sleep(_LOOK_S)
+        if not binding.is_lost():
+            listeners.problem = None
+            continue
+        try:
+            binding.renew()
+        except (CannotStartError, OSError) as exc:
+            if listeners.problem is None:
+                log.warning("listener.displaced", socket=binding.path, reason=str(exc))
+            listeners.problem = f"clients cannot reach the daemon: {exc}"
+            continue
+        log.warning("listener.renewed", socket=binding.path)
+        listeners.problem = None
+        listeners.sockets[:] = [_listener(binding.socket)]
+        return
 
 
 async def run_acceptor(
@@ -110,101 +187,6 @@ def _peer_or_none(stream: trio.SocketStream) -> Peer | None:
         return peer(stream)
     except OSError:
         return None
-
-
-@contextmanager
-def _open_bound_socket(path: Path) -> Generator[socket.socket, None, None]:
-    _check_length(path)
-    with ExitStack() as stack:
-        folder = open_socket_dir(path.parent)
-        stack.callback(os.close, folder)
-        stack.enter_context(_open_socket_lock(path, folder))
-        _remove_dead_socket(path, folder)
-        sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        # The mode of the descriptor is the mode that bind gives the file: there is no moment with a wider one.
-        os.fchmod(sock.fileno(), 0o600)
-        try:
-            sock.bind(str(path))
-            os.chmod(path.name, 0o600, dir_fd=folder)  # the umask may have taken bits away
-            sock.listen(_BACKLOG)
-        except OSError as exc:
-            raise CannotStartError(f"socket {str(path)!r} cannot be bound: {exc.strerror}") from exc
-        ours = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
-        stack.callback(_unlink_if_same, path.name, folder, ours)
-        yield sock
-
-
-def _check_length(path: Path) -> None:
-    length = len(os.fsencode(path))
-    if length > MAX_SOCKET_PATH_BYTES:
-        raise CannotStartError(
-            f"socket path {str(path)!r} has {length} bytes and the kernel takes {MAX_SOCKET_PATH_BYTES}; "
-            "choose a shorter one with --socket or $DSHD_SOCKET"
-        )
-
-
-@contextmanager
-def _open_socket_lock(path: Path, folder: int) -> Generator[None, None, None]:
-    """Keep other daemons from the path: the lock decides who may remove a dead socket, not the socket's silence."""
-    name = path.name + ".lock"
-    try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        fd = os.open(name, flags, 0o600, dir_fd=folder)
-    except OSError as exc:
-        raise CannotStartError(
-            f"lock {str(path) + '.lock'!r} cannot be opened: {exc.strerror}"
-        ) from exc
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise CannotStartError(f"lock {str(path) + '.lock'!r} is not a regular file; remove it")
-        os.fchmod(fd, 0o600)  # the umask may have taken bits away
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
-            raise CannotStartError(
-                f"a daemon (pid {holder}) already listens at {str(path)!r}; use it, or choose another --socket"
-            ) from exc
-        # The pid is for the message above only; a full disk must not keep the daemon from starting.
-        with suppress(OSError):
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
-        yield
-    finally:
-        os.close(fd)
-
-
-def _remove_dead_socket(path: Path, folder: int) -> None:
-    """Unlink what a killed daemon left at the path; called with the lock held, and with anything else refused."""
-    try:
-        found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(found.st_mode):
-        raise CannotStartError(
-            f"{str(path)!r} exists and is not a socket; move it away, or choose another --socket"
-        )
-    if found.st_uid != os.geteuid():
-        raise CannotStartError(
-            f"socket {str(path)!r} belongs to uid {found.st_uid}; choose another --socket"
-        )
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # noqa: FBT003  # the standard library's signature
-        outcome = probe.connect_ex(str(path))
-    if outcome != errno.ECONNREFUSED:
-        answer = os.strerror(outcome) if outcome else "it took a connection"
-        raise CannotStartError(
-            f"another program listens at {str(path)!r} ({answer}); "
-            "use it, or choose another --socket"
-        )
-    _unlink_if_same(path.name, folder, found)
-
-
-def _unlink_if_same(name: str, folder: int, expected: os.stat_result) -> None:
-    with suppress(OSError):
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if (found.st_dev, found.st_ino) == (expected.st_dev, expected.st_ino):
-            os.unlink(name, dir_fd=folder)
 
 
 def _write_pointer(state_dir: Path, address: str | bytes) -> None:
