@@ -9,6 +9,7 @@ part of a name, so that nothing below the root can lead out of it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from typing import Protocol
@@ -56,6 +57,10 @@ class Disk(Protocol):
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         """Read at an offset; may give less than was asked for."""
+        ...
+
+    def next_data(self, fd: int, offset: int) -> int | None:
+        """Return where, at or after `offset`, bytes are stored; None where a hole reaches to the end."""
         ...
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
@@ -133,6 +138,13 @@ class RealDisk:
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         """Read; see `Disk`."""
         return os.pread(fd, size, offset)
+
+    def next_data(self, fd: int, offset: int) -> int | None:
+        """Skip a hole; see `Disk`. The descriptor's position moves, on which nothing here depends."""
+        try:
+            return os.lseek(fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            return None if error.errno == errno.ENXIO else offset
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
         """Write; see `Disk`."""

@@ -7,7 +7,7 @@ states, and passes over truncation and trailing bytes in silence; so frames are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import zstandard
 
@@ -24,6 +24,10 @@ MAX_PLAIN = 64 * 1024 * 1024
 MAX_WINDOW = 8 * 1024 * 1024
 _MAX_BLOCK = 128 * 1024
 _READ_AHEAD = 256 * 1024
+_HOP = 4096
+_MAX_FRAME = MAX_PLAIN + 1024 * 1024
+_MAX_BLOCKS = 1 << 20
+_MAX_EMPTY = 1024
 _MAX_CANDIDATES = 256
 _DICTIONARY_BYTES = (0, 1, 2, 4)
 
@@ -38,13 +42,17 @@ class FrameDefectError(ValueError):
             what its checksum says; `refused` it is a frame of a sort that no writer of this format makes.
         offset: Where it begins.
         reason: In words.
+        end: Where it ends, where its structure is whole.
     """
 
-    def __init__(self, kind: DefectKind, offset: int, reason: str) -> None:
+    def __init__(
+        self, kind: DefectKind, offset: int, reason: str, *, end: int | None = None
+    ) -> None:
         super().__init__(f"{reason} at byte {offset}")
         self.kind: DefectKind = kind
         self.offset = offset
         self.reason = reason
+        self.end = end
 
 
 class Frame(NamedTuple):
@@ -93,6 +101,13 @@ def _header_bytes(descriptor: int) -> int:
     return (0 if single else 1) + _DICTIONARY_BYTES[descriptor & 0x03] + content_size
 
 
+def _check_block(offset: int, kind: int, size: int) -> None:
+    if kind == 3:  # noqa: PLR2004  # the reserved block type of RFC 8878
+        raise FrameDefectError("garbage", offset, "reserved block type")
+    if size > _MAX_BLOCK:
+        raise FrameDefectError("garbage", offset, "block longer than 128 KiB")
+
+
 def frame_end(buffer: bytes, start: int, offset: int) -> tuple[int, int] | None:
     """Walk one frame's structure from `buffer[start]`, which stands at `offset` of the file.
 
@@ -118,10 +133,7 @@ def frame_end(buffer: bytes, start: int, offset: int) -> tuple[int, int] | None:
             return None
         block = int.from_bytes(buffer[position : position + 3], "little")
         last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
-        if kind == 3:  # noqa: PLR2004  # the reserved block type of RFC 8878
-            raise FrameDefectError("garbage", offset, "reserved block type")
-        if size > _MAX_BLOCK:
-            raise FrameDefectError("garbage", offset, "block longer than 128 KiB")
+        _check_block(offset, kind, size)
         position += 3 + (1 if kind == 1 else size)
         blocks += 1
     if descriptor & 0x04:
@@ -132,24 +144,75 @@ def frame_end(buffer: bytes, start: int, offset: int) -> tuple[int, int] | None:
 def frames(pread: Pread, offset: int, limit: int, *, ahead: int = _READ_AHEAD) -> Iterator[Frame]:
     """Yield the frames between two offsets of a file, without decoding them; reads `ahead` bytes at a time.
 
+    A frame longer than that is measured before it is read, so that only what has an end takes memory.
+
     Raises:
-        FrameDefectError: `garbage`, or `incomplete` where the last one reaches past `limit`.
+        FrameDefectError: `garbage`; or `incomplete` where the last reaches past `limit`; or `refused` for its length.
     """
     buffer, start = b"", 0
     while offset < limit:
         found = frame_end(buffer, start, offset)
-        if found is None:
-            held = len(buffer) - start
-            size = min(max(ahead, 2 * held), limit - offset) - held
-            more = pread(size, offset + held) if size > 0 else b""
+        held = len(buffer) - start
+        wanted = min(ahead, limit - offset) - held
+        if found is not None:
+            end, blocks = found
+            frame = Frame(offset, buffer[start:end], blocks)
+            start = end
+        elif wanted > 0:
+            more = pread(wanted, offset + held)
             if not more:
                 raise FrameDefectError("incomplete", offset, "unfinished frame")
             buffer, start = buffer[start:] + more, 0
             continue
-        end, blocks = found
-        frame = Frame(offset, buffer[start:end], blocks)
-        start, offset = end, offset + len(frame.content)
+        else:
+            frame = _long_frame(pread, offset, limit)
+            buffer, start = b"", 0
+        offset = frame.end
         yield frame
+
+
+def _long_frame(pread: Pread, offset: int, limit: int) -> Frame:
+    """Measure a frame block by block, then read it."""
+    end, blocks = _far_end(pread, offset, limit)
+    if end - offset > _MAX_FRAME:
+        reason = "frame longer than 65 MiB"
+        raise FrameDefectError("refused", offset, reason, end=end)
+    content = b""
+    while len(content) < end - offset:
+        more = pread(end - offset - len(content), offset + len(content))
+        if not more:
+            raise FrameDefectError("incomplete", offset, "unfinished frame")
+        content += more
+    return Frame(offset, content, blocks)
+
+
+def _far_end(pread: Pread, offset: int, limit: int) -> tuple[int, int]:
+    """Return the offset behind a frame and its number of blocks, from the blocks' headers alone."""
+    window, base = pread(min(_HOP, limit - offset), offset), offset
+    if len(window) < len(MAGIC) + 1:
+        raise FrameDefectError("incomplete", offset, "unfinished frame")
+    descriptor = window[4]
+    position = offset + 5 + _header_bytes(descriptor)
+    blocks, empty, last = 0, 0, False
+    while not last:
+        if position + 3 > base + len(window):
+            window, base = pread(max(0, min(_HOP, limit - position)), position), position
+            if len(window) < 3:  # noqa: PLR2004  # a block header's length
+                raise FrameDefectError("incomplete", offset, "unfinished frame")
+        block = int.from_bytes(window[position - base : position - base + 3], "little")
+        last, kind, size = bool(block & 1), block >> 1 & 3, block >> 3
+        _check_block(offset, kind, size)
+        empty = 0 if size else empty + 1
+        if empty > _MAX_EMPTY:
+            raise FrameDefectError("garbage", offset, "a run of empty blocks")
+        if blocks > _MAX_BLOCKS:
+            raise FrameDefectError("refused", offset, "frame of more than a million blocks")
+        position += 3 + (1 if kind == 1 else size)
+        blocks += 1
+    position += 4 if descriptor & 0x04 else 0
+    if position > limit:
+        raise FrameDefectError("incomplete", offset, "unfinished frame")
+    return position, blocks
 
 
 def decode_frame(frame: Frame) -> bytes:
@@ -158,55 +221,79 @@ def decode_frame(frame: Frame) -> bytes:
     Raises:
         FrameDefectError: `refused` or `invalid`.
     """
+
+    def defect(kind: DefectKind, reason: str) -> FrameDefectError:
+        return FrameDefectError(kind, frame.offset, reason, end=frame.end)
+
     try:
         stated = zstandard.get_frame_parameters(frame.content)
     except zstandard.ZstdError as error:
-        raise FrameDefectError("invalid", frame.offset, f"frame header: {error}") from error
+        raise defect("invalid", f"frame header: {error}") from error
     sized = stated.content_size != zstandard.CONTENTSIZE_UNKNOWN
     if stated.dict_id:
-        raise FrameDefectError("refused", frame.offset, "frame needs a dictionary")
+        raise defect("refused", "frame needs a dictionary")
     if stated.window_size > (MAX_PLAIN if sized else MAX_WINDOW):
-        raise FrameDefectError("refused", frame.offset, "frame window over 8 MiB")
+        raise defect("refused", "frame window over 8 MiB")
     if sized and stated.content_size > MAX_PLAIN:
-        raise FrameDefectError("refused", frame.offset, "frame states more than 64 MiB of content")
+        raise defect("refused", "frame states more than 64 MiB of content")
     bound = frame.blocks * _MAX_BLOCK
     if sized and stated.content_size > bound:
-        raise FrameDefectError("invalid", frame.offset, "frame states more than its blocks hold")
+        raise defect("invalid", "frame states more than its blocks hold")
     try:
         plain = zstandard.ZstdDecompressor().decompress(
             frame.content, max_output_size=min(bound, MAX_PLAIN), allow_extra_data=False
         )
     except zstandard.ZstdError as error:
         if bound > MAX_PLAIN:
-            reason = "frame does not decode within 64 MiB"
-            raise FrameDefectError("refused", frame.offset, reason) from error
-        raise FrameDefectError("invalid", frame.offset, "frame failed validation") from error
+            raise defect("refused", "frame does not decode within 64 MiB") from error
+        raise defect("invalid", "frame failed validation") from error
     return plain
 
 
-def good_frame_after(pread: Pread, offset: int, limit: int) -> int | None:
-    """Return where, at or after `offset`, a frame that decodes stands; None where none does.
+class Readable(Protocol):
+    """What frames are looked for in."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Read at an offset."""
+        ...
+
+    def next_data(self, offset: int) -> int | None:
+        """Return where, at or after `offset`, bytes are stored; None where there are no more."""
+        ...
+
+
+def good_frame_after(
+    source: Readable, offset: int, limit: int, proves: Callable[[Frame, bytes], bool]
+) -> int | None:
+    """Return where, at or after `offset`, a frame stands that `proves` takes with its content; None where none does.
 
     A batch is written only when the one before it is durable: a good frame behind a bad place proves that the bad place
     was acknowledged once. Text that looks like a frame cannot be meant: the magic's last byte is in no UTF-8 text.
     """
     candidates = 0
-    for at in _magics(pread, offset, limit):
+    for at in _magics(source, offset, limit):
         candidates += 1
         if candidates > _MAX_CANDIDATES:
             return at  # too odd to be a torn write: nothing is cut on a guess
         try:
-            decode_frame(next(frames(pread, at, limit)))
+            frame = next(frames(source.pread, at, limit))
+            if proves(frame, decode_frame(frame)):
+                return at
         except FrameDefectError:
             continue
-        return at
     return None
 
 
-def _magics(pread: Pread, offset: int, limit: int) -> Iterator[int]:
+def _magics(source: Readable, offset: int, limit: int) -> Iterator[int]:
     carried = b""
     while offset < limit:
-        piece = pread(min(_READ_AHEAD, limit - offset), offset)
+        stored = source.next_data(offset)
+        if stored is None:
+            return
+        if stored > offset:  # no magic holds a zero: none begins before a hole and ends behind it
+            carried, offset = b"", stored
+            continue
+        piece = source.pread(min(_READ_AHEAD, limit - offset), offset)
         if not piece:
             return
         window, base = carried + piece, offset - len(carried)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dshd.storage.jsonl.derived import read_derived
 from dshd.storage.jsonl.faults import read_error
 from dshd.storage.jsonl.holder import read_holder
 from dshd.storage.jsonl.index import SeqIndex
@@ -18,20 +19,25 @@ if TYPE_CHECKING:
 
     from dsh_protocol.events import Header
     from dsh_protocol.vocabulary import Event
+    from dshd.storage.jsonl.derived import Lineage
+    from dshd.storage.jsonl.index import Position
     from dshd.storage.jsonl.log import OpenFile
     from dshd.storage.jsonl.site import Site
-    from dshd.storage.store import HolderRecord
+    from dshd.storage.store import HolderRecord, Snapshot
 
 
 class ReadHandle:
     """A stored session, open for reading. Takes nothing and mends nothing."""
 
-    def __init__(self, site: Site, file: OpenFile, header: Header, first: int) -> None:
+    def __init__(
+        self, site: Site, file: OpenFile, header: Header, first: int, derived: Lineage
+    ) -> None:
         self._site = site
         self._file = file
         self._header = header
-        self._index = SeqIndex()
-        self._index.add(first, 0)
+        self._first = first
+        self._derived = derived
+        self._index = SeqIndex([(first, 0), *derived.positions])
         self._counted: tuple[int, int] = (-1, 0)
 
     @property
@@ -55,9 +61,10 @@ class ReadHandle:
         size = self.size_bytes
         if self._counted[0] != size:
             with self._file.borrowed() as fd:
-                walk = Walk(self._site.source(fd), self._index, self._index.last(), size)
+                walk = self._walk(fd, self._index.last(), size)
                 for _ in walk.batches():
                     pass
+            self._require_kept()
             self._counted = (size, walk.seq)
         return self._counted[1]
 
@@ -72,12 +79,40 @@ class ReadHandle:
         try:
             with self._file.borrowed() as fd:
                 size = self._site.disk.fstat(fd).st_size
-                start = self._index.locate(offset)
-                yield from within(
-                    Walk(self._site.source(fd), self._index, start, size), offset, end
-                )
+                yield from within(self._walk(fd, self._index.locate(offset), size), offset, end)
         except OSError as error:
             raise read_error(error, self._site.path) from error
+        if end is None:
+            self._require_kept()
+
+    def _walk(self, fd: int, start: Position, limit: int) -> Walk:
+        crc = 0 if start.offset == self._first else None
+        source = self._site.source(fd)
+        return Walk(source, self._index, start, limit, self._derived.known, crc=crc)
+
+    def _require_kept(self) -> None:
+        """Raise where everything that is there can be read, and is not what was acknowledged."""
+        if self._derived.loss is not None:
+            raise self._derived.loss
+
+    def snapshot(self) -> Snapshot | None:
+        """See `SessionHandle`."""
+        head = self._derived.head
+        if head is None:
+            return None
+        try:
+            directory = self._site.open_directory()
+        except OSError:
+            return None
+        try:
+            found = read_derived(self._site.disk, directory, whole=True)
+        finally:
+            self._site.disk.close(directory)
+        return found.snapshot if found is not None and found.head == head else None
+
+    def keep(self, snapshot: Snapshot) -> bool:  # noqa: ARG002  # the seam's signature
+        """Keep nothing: this handle reads."""
+        return False
 
     def append(
         self,

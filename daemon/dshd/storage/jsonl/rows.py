@@ -174,23 +174,28 @@ def pack(events: Sequence[Event], *, pack_chunks: bool = True) -> list[bytes]:
 
 
 def expand(line: bytes) -> list[Any]:
-    """Return the events of one row.
+    """Return the events of one row; see `unpack`."""
+    return list(unpack(line))
+
+
+def unpack(line: bytes) -> Iterator[Any]:
+    """Check one row and return its events, made one by one: a packed row may hold millions.
 
     A line that is JSON but no object is returned as the one value it is: whether it is an event is asked later.
 
     Raises:
-        RowDefectError: Not JSON, or a packed row of the wrong shape.
+        RowDefectError: Not JSON, or a packed row of the wrong shape. Raised here, not while iterating.
     """
     try:
         value = decode_stored(line)
     except JsonTextError as error:
         raise RowDefectError(f"not JSON: {error.rule}", whole=error.rule in _BEYOND) from error
     if not is_object(value):
-        return [value]
+        return iter((value,))
     kind = value.get("type")
     if not isinstance(kind, str) or kind not in _DELTA_OF:
-        return [value]
-    return _expanded(kind, value)
+        return iter((value,))
+    return _unpacked(kind, value)
 
 
 def _require(holds: object, what: str) -> None:
@@ -198,7 +203,7 @@ def _require(holds: object, what: str) -> None:
         raise RowDefectError(f"packed row: {what}")
 
 
-def _expanded(kind: str, row: dict[str, Any]) -> list[Event]:
+def _unpacked(kind: str, row: dict[str, Any]) -> Iterator[Event]:
     _require(row.keys() == _ROW_KEYS, "keys other than type, seq0, time0, data")
     seq, time, data = _safe(row["seq0"]), _safe(row["time0"]), row["data"]
     if seq is None or seq < 0 or time is None or not is_object(data):
@@ -213,41 +218,43 @@ def _expanded(kind: str, row: dict[str, Any]) -> list[Event]:
     _require(texts and len(gaps) == len(texts) - 1, "number of members and of gaps")
     _require(all(isinstance(text, str) for text in texts), "a member is not a string")
     _require(seq + len(texts) - 1 <= _MAX_SAFE, "seqs leave the safe range")
-    times = _times(time, gaps)
-    chunks = _tool_chunks(data) if tool else _text_chunks(_DELTA_OF[kind], data)
-    turn, step = data["turn"], data["step"]
-    return [
-        {
-            "type": "assistant/chunk",
-            "seq": seq + k,
-            "time": times[k],
-            "data": {"turn": turn, "step": step, "chunk": chunk},
-        }
-        for k, chunk in enumerate(chunks)
-    ]
+    _check_times(time, gaps)
+    common = _common(_DELTA_OF[kind], data)
+    return _members(seq, time, data, common)
 
 
-def _times(time: int, gaps: list[Any]) -> list[int]:
-    times = [time]
+def _check_times(time: int, gaps: list[Any]) -> None:
+    lowest = highest = time
     for gap in gaps:
         step = _safe(gap)
         if step is None:
             raise RowDefectError("packed row: a gap is not an integer")
         time += step
-        times.append(time)
-    _require(min(times) >= -_MAX_SAFE and max(times) <= _MAX_SAFE, "times leave the safe range")
-    return times
+        lowest, highest = min(lowest, time), max(highest, time)
+    _require(lowest >= -_MAX_SAFE and highest <= _MAX_SAFE, "times leave the safe range")
 
 
-def _text_chunks(delta: str, data: dict[str, Any]) -> list[Event]:
-    index = data["index"]
-    return [{"type": delta, "index": index, "text": text} for text in data["texts"]]
+def _common(delta: str, data: dict[str, Any]) -> Event:
+    """Return what the chunks of a row have in common."""
+    common: Event = {"type": delta, "index": data["index"]}
+    if "id" in data:
+        common["id"] = data["id"]
+        if "name" in data:
+            common["name"] = data["name"]
+        names = (data["id"], data.get("name", ""))
+        _require(all(isinstance(name, str) for name in names), "id or name is not a string")
+    return common
 
 
-def _tool_chunks(data: dict[str, Any]) -> list[Event]:
-    common: Event = {"type": "tool-call-delta", "index": data["index"], "id": data["id"]}
-    if "name" in data:
-        common["name"] = data["name"]
-    names = (data["id"], data.get("name", ""))
-    _require(all(isinstance(name, str) for name in names), "id or name is not a string")
-    return [{**common, "argumentsDelta": text} for text in data["args"]]
+def _members(seq: int, time: int, data: dict[str, Any], common: Event) -> Iterator[Event]:
+    turn, step = data["turn"], data["step"]
+    key, texts = ("argumentsDelta", data["args"]) if "id" in common else ("text", data["texts"])
+    for k, text in enumerate(texts):
+        if k:
+            time += int(data["dt"][k - 1])
+        yield {
+            "type": "assistant/chunk",
+            "seq": seq + k,
+            "time": time,
+            "data": {"turn": turn, "step": step, "chunk": {**common, key: text}},
+        }

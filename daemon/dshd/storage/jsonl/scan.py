@@ -6,30 +6,38 @@ left alone; a defect in front of anything that proves it was acknowledged is `LO
 
 from __future__ import annotations
 
+import io
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
+from dsh_protocol.errors import LogCorruptError
 from dshd.storage.jsonl.faults import corrupt
 from dshd.storage.jsonl.frames import (
+    MAGIC,
     MAX_PLAIN,
     FrameDefectError,
     decode_frame,
     frames,
     good_frame_after,
 )
-from dshd.storage.jsonl.rows import RowDefectError, expand, is_object
+from dshd.storage.jsonl.rows import RowDefectError, is_object, unpack
 from dshd.storage.jsonl.vocabulary import parse_header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from dsh_protocol.errors import LogCorruptError
     from dsh_protocol.events import Event, Header
     from dshd.storage.files import Disk
+    from dshd.storage.jsonl.frames import Frame
     from dshd.storage.jsonl.index import Position, SeqIndex
 
 _PIECE = 128 * 1024
 _HEADER_PIECE = 8 * 1024
 _MAX_HEADER = 1024 * 1024
+_BATCH = 4096
+_HOLLOW = b"\0"
+"""Stands for the beginning of a line that can be no row, so that it takes no memory: no row holds a NUL."""
 
 
 class Source(NamedTuple):
@@ -43,6 +51,24 @@ class Source(NamedTuple):
     def pread(self, size: int, offset: int) -> bytes:
         """Read; fewer bytes than asked for only at the end."""
         return self.disk.pread(self.fd, size, offset)
+
+    def next_data(self, offset: int) -> int | None:
+        """Return where, at or after `offset`, bytes are stored; None where there are no more."""
+        return self.disk.next_data(self.fd, offset)
+
+
+class Known(NamedTuple):
+    """What is known to have been acknowledged: every byte of the log below `size`, and what they held.
+
+    Attributes:
+        size: A lower bound of the acknowledged length; a frame or row ends there.
+        events: How many events stand below it.
+        crc: CRC-32 of the bytes from behind the header up to there.
+    """
+
+    size: int
+    events: int
+    crc: int
 
 
 class Torn(NamedTuple):
@@ -101,145 +127,268 @@ def _seq_is(event: Any, expected: int) -> bool:
     return type(seq) in {int, float} and seq == expected
 
 
-def _ends_turn(events: list[Any]) -> bool:
-    return any(is_object(event) and event.get("type") == "turn/end" for event in events)
+def _ends_turn(event: Any) -> bool:
+    return is_object(event) and event.get("type") == "turn/end"
 
 
 class Walk:
     """One pass over a log from a known position to `limit`.
 
+    Args:
+        source: The open log.
+        index: Learns the positions that are passed.
+        start: Where to begin.
+        limit: The end of the file, as far as this pass is concerned.
+        known: A lower bound of what was acknowledged; None where there is none. A defect below it is never a tail.
+        crc: CRC-32 of the bytes from behind the header to `start`; None where it is not known. Where it is, what
+            was acknowledged is proven when the pass reaches the bound.
+
     Attributes:
         offset: The end of what is good, so far; of the whole log when `batches` is exhausted.
         seq: The number of events up to there.
+        crc: CRC-32 of the bytes from behind the header up to there, where it was known at the start.
         torn: The tail behind it, known when `batches` is exhausted.
         frames: How many were read; `unchecked_frames` of them carry no checksum.
     """
 
-    def __init__(self, source: Source, index: SeqIndex, start: Position, limit: int) -> None:
+    def __init__(  # noqa: PLR0913  # a pass is made of these, and every one is given in one place only
+        self,
+        source: Source,
+        index: SeqIndex,
+        start: Position,
+        limit: int,
+        known: Known | None = None,
+        *,
+        crc: int | None = None,
+    ) -> None:
         self.offset, self.seq = start
+        self.crc = crc
         self.torn: Torn | None = None
         self.frames = 0
         self.unchecked_frames = 0
         self._source = source
         self._index = index
         self._limit = limit
+        self._bound = 0 if known is None else known.size
+        self._to_prove = known if crc is not None and self.offset < self._bound else None
+        self._issue: _Issue | None = None
 
     def batches(self) -> Iterator[list[Event]]:
-        """Yield events in order, grouped as reading happened to find them.
+        """Yield events in order, grouped as reading happened to find them, some thousands at most.
 
         Raises:
             LogCorruptError: After the last events in front of the defect.
         """
-        return self._frames() if self._source.zstd else self._lines()
+        yield from self._frames() if self._source.zstd else self._lines()
+        if self.torn is None and self.offset < self._bound:
+            raise self._lost(self.offset, "it ends there")
+
+    def _corrupt(self, offset: int, reason: str) -> LogCorruptError:
+        return corrupt(self._source.path, offset, reason, expected=self.seq)
+
+    def _lost(self, offset: int, reason: str) -> LogCorruptError:
+        """Return the error for a defect below the bound."""
+        if self._limit < self._bound:
+            text = f"{reason}: the log is shorter than acknowledged ({self._limit} of {self._bound} bytes)"
+        else:
+            text = f"{reason}, below the {self._bound} bytes that were acknowledged"
+        return self._corrupt(offset, text)
+
+    def _reach(self, offset: int) -> None:
+        """Move the end of what is good; at the bound, prove that what was acknowledged is what is there."""
+        self.offset = offset
+        known = self._to_prove
+        if known is None or offset < known.size:
+            return
+        self._to_prove = None
+        if known != (offset, self.seq, self.crc):
+            text = (
+                f"the bytes before are not the ones that were acknowledged ({known.events} events)"
+            )
+            raise self._corrupt(known.size, text)
+
+    # ------------------------------------------------------------------ Zstandard
 
     def _frames(self) -> Iterator[list[Event]]:
         pending, reader = b"", frames(self._source.pread, self.offset, self._limit)
         while True:
             try:
                 frame = next(reader, None)
-                text = b"" if frame is None else decode_frame(frame)
+                if frame is None:
+                    break
+                text = pending + decode_frame(frame)
+                if not frame.checksummed:
+                    self._require_rows(frame, text)
             except FrameDefectError as defect:
                 self._judge(defect, pending)
                 return
-            if frame is None:
-                break
             self.frames += 1
             self.unchecked_frames += not frame.checksummed
             if not pending:
                 self._index.add(frame.offset, self.seq)
-            *lines, pending = (pending + text).split(b"\n")
+            whole = text.rfind(b"\n") + 1
+            pending = text[whole:]
             if len(pending) > MAX_PLAIN:
-                raise corrupt(self._source.path, frame.offset, "a row is longer than 64 MiB")
-            events, failure = self._rows(lines, frame.offset)
-            if not pending and failure is None:
-                self.offset = frame.end
-            yield events
-            if failure is not None:
-                raise failure
+                raise self._corrupt(frame.offset, "a row is longer than 64 MiB")
+            yield from self._rows(text[:whole], frame.offset)
+            if self.crc is not None:
+                self.crc = crc32(frame.content, self.crc)
+            if not pending:
+                self._reach(frame.end)
         if pending:
-            reason = "complete frames end in an unfinished row"
-            raise corrupt(self._source.path, self.offset, reason, expected=self.seq)
+            raise self._corrupt(self.offset, "complete frames end in an unfinished row")
 
-    def _rows(self, lines: list[bytes], offset: int) -> tuple[list[Event], LogCorruptError | None]:
-        """Return the events of a frame's rows up to a defect, and the defect: in a whole frame nothing is tolerated."""
-        events: list[Event] = []
-        for line in lines:
+    def _rows(self, text: bytes, offset: int) -> Iterator[list[Event]]:
+        """Yield the events of a frame's rows up to a defect, then raise it: in a whole frame nothing is tolerated."""
+        batch: list[Event] = []
+        failure: LogCorruptError | None = None
+        for line in io.BytesIO(text):
             try:
-                found = expand(line)
+                found = unpack(line[:-1])
             except RowDefectError as defect:
-                reason = f"unparsable row: {defect}"
-                return events, corrupt(self._source.path, offset, reason, expected=self.seq)
+                failure = self._corrupt(offset, f"unparsable row: {defect}")
+                break
             for event in found:
                 if not _seq_is(event, self.seq):
-                    reason = "seq gap in a frame"
-                    return events, corrupt(self._source.path, offset, reason, expected=self.seq)
-                events.append(event)
+                    failure = self._corrupt(offset, "seq gap in a frame")
+                    break
+                batch.append(event)
                 self.seq += 1
-        return events, None
+                if len(batch) == _BATCH:
+                    yield batch
+                    batch = []
+            if failure is not None:
+                break
+        yield batch
+        if failure is not None:
+            raise failure
+
+    def _require_rows(self, frame: Frame, text: bytes) -> None:
+        """Refuse a frame without a checksum that does not hold what it should: it proves nothing, and may be torn.
+
+        Raises:
+            FrameDefectError: It is to be judged as one that fails its checksum.
+        """
+        seq = self.seq
+        reason = None
+        for line in io.BytesIO(text[: text.rfind(b"\n") + 1]):
+            try:
+                found = unpack(line[:-1])
+            except RowDefectError as defect:
+                reason = f"unparsable row: {defect}"
+                break
+            if not _seq_is(next(found), seq):
+                reason = "seq gap"
+                break
+            seq += 1 + sum(1 for _ in found)
+        if reason is None and not text.endswith(b"\n") and text and not self._followed(frame.end):
+            reason = "unfinished row"
+        if reason is not None:
+            text_of = f"frame without checksum: {reason}"
+            raise FrameDefectError("invalid", frame.offset, text_of, end=frame.end)
+
+    def _followed(self, offset: int) -> bool:
+        return self._source.pread(len(MAGIC), offset) == MAGIC and offset < self._limit
 
     def _judge(self, defect: FrameDefectError, pending: bytes) -> None:
-        """Tell a torn tail from corruption: only a tail has nothing good behind it."""
-        path = self._source.path
-        if defect.kind == "refused":
-            raise corrupt(path, defect.offset, defect.reason, expected=self.seq)
+        """Tell a torn tail from corruption: only a tail lies above the bound and has nothing good behind it."""
+        if defect.offset < self._bound:
+            raise self._lost(defect.offset, defect.reason)
+        end = defect.end
+        if defect.kind == "refused" and (end in {None, self._limit} or self._followed(end or 0)):
+            raise self._corrupt(defect.offset, defect.reason)
         if pending:
             reason = f"a row begins in the frame before, and then: {defect.reason}"
-            raise corrupt(path, self.offset, reason, expected=self.seq)
-        later = good_frame_after(self._source.pread, defect.offset + 1, self._limit)
+            raise self._corrupt(self.offset, reason)
+        later = good_frame_after(self._source, defect.offset + 1, self._limit, self._proves)
         if later is not None:
             reason = f"{defect.reason}, and a good frame follows at byte {later}"
-            raise corrupt(path, defect.offset, reason, expected=self.seq)
+            raise self._corrupt(defect.offset, reason)
         self.torn = Torn(defect.offset, self._limit - defect.offset, defect.reason)
 
+    def _proves(self, frame: Frame, text: bytes) -> bool:
+        """Whether a frame behind a defect was written by a program and is not what chance left there."""
+        if frame.checksummed:
+            return True
+        try:
+            events = list(islice(unpack(text[: text.find(b"\n")]), 1)) if b"\n" in text else []
+        except RowDefectError:
+            return False
+        seq = events[0].get("seq") if events and is_object(events[0]) else None
+        return isinstance(seq, int) and seq >= self.seq
+
+    # ------------------------------------------------------------------ raw
+
     def _lines(self) -> Iterator[list[Event]]:
-        at, pending, issue = self.offset, b"", None
+        at, pending = self.offset, b""
         while at < self._limit:
+            if pending == _HOLLOW:
+                at = min(self._source.next_data(at) or self._limit, self._limit)
             size = min(max(_PIECE, len(pending)), self._limit - at)
             piece = self._source.pread(size, at)
             if not piece:
                 break
             at += len(piece)
             *lines, pending = (pending + piece).split(b"\n")
-            if lines and issue is None:
+            if lines and self._issue is None:
                 self._index.add(self.offset, self.seq)
-            events, issue, failure = self._tolerant(lines, issue)
-            if len(pending) > MAX_PLAIN:
-                issue = issue or _Issue(self.offset, "a row is longer than 64 MiB", self.seq)
-                pending = b"\0"  # whatever follows belongs to a row that cannot be read
-            yield events
-            if failure is not None:
-                raise failure
+            yield from self._tolerant(lines)
+            if len(pending) > MAX_PLAIN or b"\0" in pending:
+                self._note("a row longer than 64 MiB, or with a NUL")
+                pending = _HOLLOW  # whatever follows belongs to a row that cannot be read
         if self.offset < self._limit:
-            reason = issue.reason if issue else "unfinished row"
+            self._note("unfinished row")
+            reason = "unfinished row" if self._issue is None else self._issue.reason
             self.torn = Torn(self.offset, self._limit - self.offset, reason)
 
-    def _tolerant(
-        self, lines: list[bytes], issue: _Issue | None
-    ) -> tuple[list[Event], _Issue | None, LogCorruptError | None]:
-        """Take lines until the first defect; behind it, look only for a later end of a turn.
+    def _note(self, reason: str) -> None:
+        """Remember the first defect. Raises LogCorruptError where it lies below the bound."""
+        if self.offset < self._bound:
+            raise self._lost(self.offset, reason)
+        self._issue = self._issue or _Issue(self.offset, reason, self.seq)
+
+    def _tolerant(self, lines: Iterable[bytes]) -> Iterator[list[Event]]:
+        """Yield the events of lines until the first defect; behind it, look only for a later end of a turn.
 
         A turn that ended behind a defect proves that the defect was acknowledged: then it is corruption. So is a row
         that is whole and only beyond what is taken in here.
         """
-        events: list[Event] = []
+        batch: list[Event] = []
+        failure: LogCorruptError | None = None
         for line in lines:
             try:
-                found = expand(line)
-            except RowDefectError as defect:
-                if defect.whole and issue is None:
-                    reason = f"unreadable row: {defect}"
-                    failure = corrupt(self._source.path, self.offset, reason, expected=self.seq)
-                    return events, None, failure
-                issue = issue or _Issue(self.offset, f"unparsable row: {defect}", self.seq)
-                continue
-            if issue is None and all(_seq_is(e, self.seq + k) for k, e in enumerate(found)):
-                events += found
-                self.seq += len(found)
-                self.offset += len(line) + 1
-                continue
-            issue = issue or _Issue(self.offset, "seq gap", self.seq)
-            if _ends_turn(found):
-                reason = f"{issue.reason}, and a turn ends behind it"
-                at, expected = issue.offset, issue.expected
-                return events, issue, corrupt(self._source.path, at, reason, expected=expected)
-        return events, issue, None
+                for event in self._line(line):
+                    batch.append(event)
+                    self.seq += 1
+                    if len(batch) == _BATCH:
+                        yield batch
+                        batch = []
+                if self._issue is None:
+                    if self.crc is not None:
+                        self.crc = crc32(b"\n", crc32(line, self.crc))
+                    self._reach(self.offset + len(line) + 1)
+            except LogCorruptError as error:
+                failure = error
+                break
+        yield batch
+        if failure is not None:
+            raise failure
+
+    def _line(self, line: bytes) -> Iterator[Event]:
+        """Return the events of a good line; none of a tolerated one. Raises LogCorruptError, before the first event."""
+        try:
+            found = unpack(line)
+        except RowDefectError as defect:
+            if defect.whole and self._issue is None:
+                raise self._corrupt(self.offset, f"unreadable row: {defect}") from None
+            self._note(f"unparsable row: {defect}")
+            return iter(())
+        first = next(found)
+        if self._issue is None and _seq_is(first, self.seq):
+            return chain((first,), found)
+        self._note("seq gap")
+        if _ends_turn(first) and self._issue is not None:
+            at, reason, expected = self._issue
+            text = f"{reason}, and a turn ends behind it"
+            raise corrupt(self._source.path, at, text, expected=expected)
+        return iter(())

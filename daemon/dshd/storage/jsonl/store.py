@@ -21,6 +21,7 @@ from dsh_protocol.errors import (
 )
 from dsh_protocol.events import check_header, header_to_wire
 from dshd.storage.files import APPEND, RealDisk
+from dshd.storage.jsonl.derived import lineage_of, read_derived
 from dshd.storage.jsonl.faults import corrupt, read_error, write_error
 from dshd.storage.jsonl.frames import FrameEncoder
 from dshd.storage.jsonl.generations import refuse_newer
@@ -54,9 +55,12 @@ if TYPE_CHECKING:
 
     from dsh_protocol.events import Header
     from dshd.storage.files import Disk
+    from dshd.storage.jsonl.derived import Derived, Lineage
+    from dshd.storage.jsonl.scan import Source
     from dshd.storage.store import Access, HolderRecord, SessionHandle
 
 _LEFTOVER_AGE = 24 * 3600.0
+_READ_WHOLE = 1024 * 1024
 
 
 class JsonlStore:
@@ -135,6 +139,7 @@ class JsonlStore:
         try:
             directory = site.open_directory()
             try:
+                kept = read_derived(self._disk, directory, whole=True)
                 fd = self._root.open_log(directory, place)
             finally:
                 self._disk.close(directory)
@@ -147,14 +152,16 @@ class JsonlStore:
                 self._settled.add(place)
             if fresh:
                 settle(self._disk, fd)
-            header, first = read_header(site.source(fd), self._disk.fstat(fd).st_size)
+            size = self._disk.fstat(fd).st_size
+            header, first = read_header(site.source(fd), size)
+            derived = lineage_of(kept, site.source(fd), first, size)
         except OSError as error:
             file.close()
             raise read_error(error, site.path) from error
         except BaseException:
             file.close()
             raise
-        return ReadHandle(site, file, header, first)
+        return ReadHandle(site, file, header, first, derived)
 
     def _open_write(self, session_id: str, place: Place) -> WriteHandle:
         site = self._site(place)
@@ -189,13 +196,16 @@ class JsonlStore:
         names = self._disk.listdir(directory)
         refuse_newer(site, directory, names)
         settle(self._disk, fd)
-        source = site.source(fd)
-        size = self._disk.fstat(fd).st_size
-        header, first = read_header(source, size)
+        source, found = site.source(fd), self._disk.fstat(fd)
+        header, first = read_header(source, found.st_size)
         _require_identity(header, session_id, site)
-        index = SeqIndex()
-        index.add(first, 0)
-        walk = Walk(source, index, index.last(), size)
+        derived = read_derived(self._disk, directory, whole=True)
+        lineage = lineage_of(derived, source, first, found.st_size)
+        if lineage.loss is not None and derived is not None:
+            _find_loss(source, first, found.st_size, derived)
+            raise lineage.loss
+        level = derived is not None and derived.is_level(found)
+        index, walk = _begun(source, first, found.st_size, lineage, trusted=level)
         problem = find_problem(walk.batches(), index, site.path)
         if problem is not None:
             raise problem
@@ -212,9 +222,12 @@ class JsonlStore:
             site,
             header,
             lock=lock,
-            log=LogFile(OpenFile(self._disk, fd), site.path, walk.offset),
+            log=LogFile(OpenFile(self._disk, fd), site.path, walk.offset, walk.crc or 0),
+            first=first,
             index=index,
             next_seq=walk.seq,
+            derived=lineage.head,
+            level=level,
             released=self._release(session_id, site.place),
         )
 
@@ -317,6 +330,28 @@ def open_store(
     return JsonlStore(
         root, compression=compression, pack_chunks=pack_chunks, disk=disk or RealDisk()
     )
+
+
+def _begun(
+    source: Source, first: int, size: int, lineage: Lineage, *, trusted: bool
+) -> tuple[SeqIndex, Walk]:
+    """Return what reading for writing begins with: a small log that may have been touched is read from its beginning.
+
+    A log that is level with its derived file, or large, is read from where that ends: what stands before was
+    checked when it was written, and is checked again whenever it is read.
+    """
+    known, crc, index = lineage.known, 0, SeqIndex([(first, 0)])
+    if known is not None and (trusted or size > _READ_WHOLE):
+        index, crc = SeqIndex([(first, 0), *lineage.positions]), known.crc
+    return index, Walk(source, index, index.last(), size, known, crc=crc)
+
+
+def _find_loss(source: Source, first: int, size: int, derived: Derived) -> None:
+    """Raise LogCorruptError where the first defect among the last of what was acknowledged is found."""
+    last = [position for position in derived.positions if position.offset < size][-1:]
+    index = SeqIndex([(first, 0), *last])
+    for _ in Walk(source, index, index.last(), size, derived.known).batches():
+        pass
 
 
 def _exists(session_id: str) -> SessionExistsError:

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 from dsh_protocol.errors import DshdError, FrameTooLargeError, SeqConflictError
 from dsh_protocol.events import header_to_wire
 from dsh_protocol.jsontext import encode
+from dshd.storage.jsonl.derived import DERIVED, Derived, derive, read_derived, write_derived
 from dshd.storage.jsonl.faults import changed, read_error, write_error
+from dshd.storage.jsonl.frames import MAX_PLAIN
 from dshd.storage.jsonl.holder import HOLDER, clear_holder, read_holder, write_holder
 from dshd.storage.jsonl.index import SeqIndex
 from dshd.storage.jsonl.layout import LEFTOVER
 from dshd.storage.jsonl.lock import SESSION_LOCK, lock_session
 from dshd.storage.jsonl.log import publish
-from dshd.storage.jsonl.scan import Walk
+from dshd.storage.jsonl.scan import Known, Walk
 from dshd.storage.jsonl.site import within
 
 if TYPE_CHECKING:
@@ -26,9 +28,10 @@ if TYPE_CHECKING:
 
     from dsh_protocol.events import Header
     from dsh_protocol.vocabulary import Event
+    from dshd.storage.jsonl.derived import Head
     from dshd.storage.jsonl.log import LogFile
     from dshd.storage.jsonl.site import Site
-    from dshd.storage.store import HolderRecord
+    from dshd.storage.store import HolderRecord, Snapshot
 
 _FIRST_BATCH = 8 * 1024 * 1024
 
@@ -41,6 +44,11 @@ class WriteHandle:
         header: The header, stored already or still to be.
         lock: The descriptor that has `session.lock`; None for a session not on disk yet.
         log: The open log; None likewise.
+        first: Where its header ends.
+        index: What is known of its positions.
+        next_seq: How many events are in it.
+        derived: The head of the derived file that was found to be this log's.
+        level: Whether that one needs not be written anew while nothing is appended.
         released: Called once when the handle is closed.
     """
 
@@ -51,16 +59,23 @@ class WriteHandle:
         *,
         lock: int | None = None,
         log: LogFile | None = None,
+        first: int = 0,
         index: SeqIndex | None = None,
         next_seq: int = 0,
+        derived: Head | None = None,
+        level: bool = False,
         released: Callable[[], None],
     ) -> None:
         self._site = site
         self._header = header
         self._lock = lock
         self._log = log
+        self._first_offset = first
         self._index = index or SeqIndex()
         self._next_seq = next_seq
+        self._derived = derived
+        self._level = level
+        self._reached = Known(0, 0, 0) if log is None else Known(log.size, next_seq, log.crc)
         self._released: Callable[[], None] | None = released
 
     @property
@@ -128,6 +143,7 @@ class WriteHandle:
         self._log.append(data)
         self._index.add(at, self._next_seq)
         self._next_seq += len(events)
+        self._reached = Known(self._log.size, self._next_seq, self._log.crc)
 
     def flush(self, holder: HolderRecord | None = None) -> None:
         """Materialise an empty session; see `SessionHandle`."""
@@ -146,7 +162,8 @@ class WriteHandle:
         site = self._site
         header = encode({"type": "session", **header_to_wire(self._header)}) + b"\n"
         data, index, seq = site.framed(header), SeqIndex(), 0
-        index.add(len(data), 0)
+        first = len(data)
+        index.add(first, 0)
         for part, frame in self._first(events):
             index.add(len(data), seq)
             data += frame
@@ -158,12 +175,14 @@ class WriteHandle:
                     self._lock = lock_session(site.disk, directory, self._header.id)
                 if holder is not None:
                     write_holder(site.disk, directory, holder)
-                log = publish(site.disk, directory, site.place.log_name, site.path, data)
+                log = publish(site.disk, directory, site.path, data, first)
             finally:
                 site.disk.close(directory)
         except OSError as error:
             raise write_error(error, site.path) from error
         self._index, self._next_seq, self._log = index, seq, log
+        self._first_offset = first
+        self._reached = Known(log.size, seq, log.crc)
 
     def _first(self, events: Sequence[Event]) -> Iterator[tuple[Sequence[Event], bytes]]:
         """Yield the first batch and its bytes: one frame, or several where a forked history fits none.
@@ -183,6 +202,41 @@ class WriteHandle:
             return self._site.open_directory()
         except OSError as error:
             raise write_error(error, self._site.path) from error
+
+    def snapshot(self) -> Snapshot | None:
+        """See `SessionHandle`."""
+        if self._derived is None:
+            return None
+        directory = self._directory()
+        try:
+            found = read_derived(self._site.disk, directory, whole=True)
+        finally:
+            self._site.disk.close(directory)
+        return found.snapshot if found is not None and found.head == self._derived else None
+
+    def keep(self, snapshot: Snapshot) -> bool:
+        """Bring the derived file level; see `SessionHandle`."""
+        log, known = self._log, self._reached
+        if log is None or known.events != snapshot.next_seq or not log.is_ours():
+            return False
+        site = self._site
+        try:
+            with log.file.borrowed() as fd:
+                head = derive(site.source(fd), self._first_offset, known)
+            if self._level and head == self._derived:
+                return True
+            state = site.encoder.encode(snapshot.state) if len(snapshot.state) <= MAX_PLAIN else b""
+            positions = tuple(self._index.before(known.size))
+            directory = self._directory()
+            try:
+                derived = Derived(head, snapshot.summary, positions, state)
+                write_derived(site.disk, directory, derived)
+            finally:
+                site.disk.close(directory)
+        except OSError as error:
+            raise write_error(error, f"{log.path}: {DERIVED}") from error
+        self._derived, self._level = head, True
+        return True
 
     def read_holder(self) -> HolderRecord | None:
         """See `SessionHandle`."""
