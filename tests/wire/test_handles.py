@@ -109,7 +109,8 @@ def test_replies_of_one_session_come_in_the_order_of_the_calls(
     connection.send_together(*calls)
     answers = [connection.read_message() for _ in calls]
     assert [answer["id"] for answer in answers] == [call["id"] for call in calls]
-    assert answers[0]["result"] == {"nextSeq": 4, "durableSeq": 4}
+    assert answers[0]["result"]["nextSeq"] == 4
+    assert answers[0]["result"]["durableSeq"] >= 4, "what came meanwhile may be in its batch"
     assert answers[2]["result"]["events"][0]["data"]["chunk"]["text"] == "a"
     assert answers[4]["result"]["durableSeq"] >= 5
 

@@ -190,7 +190,8 @@ def test_read_and_messages_answer_pages(connection: Connection, fresh_id: FreshI
     beyond = connection.call("session.read", id=recorder.id, offset=99)
     assert (beyond["events"], beyond["end"]) == ([], True)
     history = connection.call("session.messages", id=recorder.id)
-    assert set(history) == keys("messages nextOffset requestHeader requestContext recovery problem")
+    fixed = keys("messages nextOffset requestHeader requestContext recovery problem")
+    assert fixed <= set(history) <= fixed | {"unanswered"}
     assert [message["role"] for message in history["messages"]] == ["user", "assistant"]
     assert history["requestHeader"] == {"config": {"provider": "p", "model": "m"}}
     rest = (history["nextOffset"], history["requestContext"], history["recovery"])
