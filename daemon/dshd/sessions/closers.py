@@ -54,10 +54,10 @@ def closers(fold: Fold) -> list[Event]:
 
     for call in filter(_can_be_answered, fold.pending.values()):
         data = _result_data(turn, call, fold.next_seq + len(events))
-        if call.call_seq is None:
+        if call.started_seq is None:
             close("tool/result", data, surfaceOp="append")
         else:
-            close("tool/result", data, surfaceOp="append", sourceEventSeqs=[call.call_seq])
+            close("tool/result", data, surfaceOp="append", sourceEventSeqs=[call.started_seq])
     if fold.open_step is not None:
         close("step/end", {"turn": turn, "step": fold.open_step})
     close("turn/end", {"turn": turn, "reason": {"kind": "interrupted"}})
@@ -88,36 +88,43 @@ def committed_repairs(fold: Fold, header: Header) -> list[dict[str, Any]]:
 
 
 def _result_data(turn: int, call: Call, seq: int) -> dict[str, Any]:
-    code = NOT_STARTED if call.call_seq is None else OUTCOME_UNKNOWN
-    name, text = _ERRORS[code]
+    code = code_of(call)
+    return {
+        "turn": turn,
+        "step": call.step,
+        "message": answer(call, f"{CLOSER_ID}{call.call_id}-{seq}"),
+        "error": {"name": _ERRORS[code][0], "code": code},
+    }
+
+
+def code_of(call: Call) -> str:
+    """Return what is to be told of an unanswered call: begun once, however it was asked for since, is begun."""
+    return NOT_STARTED if call.started_seq is None else OUTCOME_UNKNOWN
+
+
+def answer(call: Call, message_id: str) -> dict[str, Any]:
+    """Return the message that answers an unanswered call, for a provider to take."""
     block = {
         "type": "tool-result",
         "toolCallId": call.call_id,
         "isError": True,
-        "content": [{"type": "text", "text": text}],
+        "content": [{"type": "text", "text": _ERRORS[code_of(call)][1]}],
     }
-    message = {
-        "id": f"{CLOSER_ID}{call.call_id}-{seq}",
+    return {
+        "id": message_id,
         "role": "user",
         "source": {"kind": "tool", "callId": call.call_id},
         "content": [block],
     }
-    return {
-        "turn": turn,
-        "step": call.step,
-        "message": message,
-        "error": {"name": name, "code": code},
-    }
 
 
 def _repairs(calls: Iterable[Call], header: Header) -> list[dict[str, Any]]:
-    return [_repair(call, header) for call in calls]
+    return [repair(call, header) for call in calls]
 
 
-def _repair(call: Call, header: Header) -> dict[str, Any]:
-    # not `call_seq`: in an odd log a message may ask again for a call that has already begun
-    seq = call.started_seq
-    code = NOT_STARTED if seq is None else OUTCOME_UNKNOWN
+def repair(call: Call, header: Header) -> dict[str, Any]:
+    """Return the wire's `Repair` for an unanswered call."""
+    seq, code = call.started_seq, code_of(call)
     return {
         "callId": call.call_id,
         "name": call.name,

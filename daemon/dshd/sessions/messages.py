@@ -1,7 +1,7 @@
 """The history that a provider is given: derived from the log, never stored.
 
-A message is the data of a surface event, at the place where the surface has it. The one rule: nothing is added, merged,
-dropped or repaired here; a log whose history is not fit for a provider shows that it is not.
+A message is the data of a surface event, at the place where the surface has it. The one rule: nothing is merged,
+dropped or repaired here, and nothing added but the answers that the caller brings for calls that the log left without.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dshd.sessions.surface import Surface
 from dshd.sessions.values import is_object, members
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dsh_protocol.events import Event
 
@@ -35,6 +35,7 @@ class Transcript:
         """Begin before the first event."""
         self._surface = Surface()
         self._messages: dict[int, dict[str, Any]] = {}
+        self._results: set[int] = set()
         self._request_header: dict[str, Any] | None = None
         self._request_context: dict[str, Any] | None = None
 
@@ -51,6 +52,8 @@ class Transcript:
             message = _message(kind, data)
             if message is not None:
                 self._messages[event["seq"]] = message
+                if kind == "tool/result":
+                    self._results.add(event["seq"])
         elif kind == "request/header":
             header = members(data).get("header")
             if is_object(header):
@@ -58,14 +61,31 @@ class Transcript:
         elif kind == "request/context" and is_object(data):
             self._request_context = data
 
-    def history(self) -> History:
-        """Return the history so far: a fresh list of shared messages."""
-        found = (self._messages.get(seq) for seq in self._surface.nodes)
+    def history(self, answers: Mapping[int, Sequence[dict[str, Any]]] | None = None) -> History:
+        """Return the history so far: a fresh list of shared messages.
+
+        Args:
+            answers: Messages to put behind the results that follow a message that asked, by that message's seq. Those
+                of a message that the surface has not are left out.
+        """
         return History(
-            messages=[message for message in found if message is not None],
+            messages=list(self._with(answers or {})),
             request_header=self._request_header,
             request_context=self._request_context,
         )
+
+    def _with(self, answers: Mapping[int, Sequence[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+        waiting: Sequence[dict[str, Any]] = ()
+        for seq in self._surface.nodes:
+            message = self._messages.get(seq)
+            if message is None:
+                continue
+            if waiting and seq not in self._results:
+                yield from waiting
+                waiting = ()
+            yield message
+            waiting = answers.get(seq, waiting)
+        yield from waiting
 
 
 def derive(events: Iterable[Event]) -> History:

@@ -29,6 +29,7 @@ from dshd.sessions.folding import surface_problem
 from dshd.sessions.messages import Transcript
 from dshd.sessions.session import preview
 from dshd.sessions.surface import SurfaceDefectError
+from dshd.sessions.unanswered import Unanswered, reports
 from dshd.storage.jsonl.vocabulary import stored_defect
 from dshd.storage.store import HandleClosedError
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from dsh_protocol.events import Event, Header
     from dshd.sessions.registry import Registry
     from dshd.sessions.session import Session
+    from dshd.sessions.unanswered import Answer
     from dshd.storage.store import Problem, SessionHandle
 
 ENVELOPE_BYTES = 64 * 1024
@@ -263,7 +265,7 @@ def _unfaithful(session_id: str, problem: Problem) -> DshdError:
 def _history(
     events: Iterable[Event], header: Header, page: MessagePage, *, interrupted: bool
 ) -> dict[str, Any]:
-    fold, transcript = Fold(), Transcript()
+    fold, transcript, unanswered = Fold(), Transcript(), Unanswered()
     problem: DshdError | None = None
     try:
         for event in events:
@@ -272,6 +274,7 @@ def _history(
                 break
             fold.apply(event)
             transcript.add(event)
+            unanswered.add(event)
     except DshdError as error:
         problem = error
     except SurfaceDefectError as defect:
@@ -283,11 +286,15 @@ def _history(
         recovery = preview(fold, header)
         for event in closers.closers(fold):
             transcript.add(event)
-    history = transcript.history()
+            unanswered.add(event)
+    answers = unanswered.answers(open_turn=fold.open_turn is not None and recovery is None)
+    history = transcript.history(
+        {seq: [answer.message for answer in due] for seq, due in answers.items()}
+    )
     texts = [jsontext.encode(message) for message in islice(history.messages, page.offset, None)]
     shown = _fitting(texts, page.limit)
     following = page.offset + len(shown)
-    return {
+    result = {
         "messages": shown,
         "nextOffset": following if following < len(history.messages) else None,
         "requestHeader": _raw(history.request_header),
@@ -295,6 +302,17 @@ def _history(
         "recovery": recovery,
         "problem": None if problem is None else problem_of(problem),
     }
+    told = _told(answers, history.messages[page.offset : following], header)
+    return {**result, "unanswered": told} if told else result
+
+
+def _told(
+    answers: dict[int, list[Answer]], given: list[dict[str, Any]], header: Header
+) -> list[dict[str, Any]]:
+    """What is told of the answers that stand among the messages of a page."""
+    ids = set(map(id, given))
+    due = [one for each in answers.values() for one in each if id(one.message) in ids]
+    return reports(due, header)
 
 
 def format_problem(session_id: str, event: Event) -> DshdError | None:

@@ -7,7 +7,17 @@ from typing import Any, Literal
 import msgspec
 
 from dsh_protocol.events import Event  # noqa: TC001  # msgspec reads the annotations
-from dsh_protocol.objects import Count, Events, Params, Problem, Recovery, Result, Session, State
+from dsh_protocol.objects import (
+    Count,
+    Events,
+    Params,
+    Problem,
+    Recovery,
+    Repair,
+    Result,
+    Session,
+    State,
+)
 
 
 class CreateParams(Params, frozen=True):
@@ -135,7 +145,13 @@ class MessagesParams(Params, frozen=True):
 
 
 class MessagesResult(Result, frozen=True):
-    """Messages from `offset`. `nextOffset` is null after the last one."""
+    """Messages from `offset`. `nextOffset` is null after the last one.
+
+    Attributes:
+        unanswered: The calls of ended steps and turns that the log leaves without a result. The history answers each
+            behind the message that asked, as recovery would, and the log stays as it is. Those answered among these
+            messages; left out where there are none.
+    """
 
     messages: list[dict[str, Any]]
     next_offset: int | None
@@ -143,6 +159,7 @@ class MessagesResult(Result, frozen=True):
     request_context: dict[str, Any] | None
     recovery: Recovery | None
     problem: Problem | None
+    unanswered: list[Repair] | msgspec.UnsetType = msgspec.UNSET
 
 
 class StatParams(Params, frozen=True):
