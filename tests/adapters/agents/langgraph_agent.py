@@ -1,0 +1,92 @@
+# ruff: noqa: T201  the output is what the test reads
+"""The test agent on LangChain's `create_agent`, its own fake chat model and the middleware, sync or async."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from bench import PROMPT, TOOLS, Bench, Said
+from langchain.agents import create_agent
+from langchain.agents.middleware import (
+    ModelFallbackMiddleware,
+    ModelRetryMiddleware,
+    ToolRetryMiddleware,
+)
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.tools import StructuredTool
+from langgraph.prebuilt.chat_agent_executor import _validate_chat_history
+
+from dsh_client.adapters.langchain import Dshd
+
+bench = Bench()
+
+
+class FakeModel(GenericFakeChatModel):
+    """The framework's fake, answering by what it receives instead of by a list."""
+
+    def bind_tools(self, tools: Any, **_options: Any) -> Any:
+        return self
+
+    def _generate(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any
+    ) -> Any:
+        _validate_chat_history([m for m in messages if m.type != "system"])
+        answer = bench.model([said(message) for message in messages])
+        if isinstance(answer, str):
+            message = AIMessage(content=answer)
+        else:
+            calls = [{"id": a.id, "name": a.name, "args": {"what": a.name}} for a in answer]
+            message = AIMessage(content="", tool_calls=calls)
+        self.messages = iter([message])
+        return super()._generate(messages, stop, run_manager, **options)
+
+
+def said(message: Any) -> Said:
+    return Said(message.type, message.text, getattr(message, "tool_call_id", None))
+
+
+def tool(name: str) -> StructuredTool:
+    def run(what: str) -> str:
+        return bench.body(name)
+
+    async def arun(what: str) -> str:
+        return await asyncio.to_thread(bench.body, name)
+
+    return StructuredTool.from_function(run, arun, name=name, description=f"{name} it")
+
+
+def main() -> None:
+    dshd = Dshd(bench.session, **bench.settings)
+    bench.arm(dshd.recorder)
+    model = FakeModel(messages=iter([]))
+    others = []
+    if bench.options.get("chain") == "retries":
+        others = [
+            ModelRetryMiddleware(max_retries=2, initial_delay=0),
+            ModelFallbackMiddleware(FakeModel(messages=iter([]))),
+            ToolRetryMiddleware(max_retries=2, initial_delay=0),
+        ]
+    agent = create_agent(
+        model, [tool(name) for name in TOOLS], middleware=[dshd, *others], system_prompt="Be brief."
+    )
+    asked = {"messages": [{"role": "user", "content": PROMPT}]}
+    mode = bench.options.get("mode", "sync")
+    if mode == "sync":
+        state = agent.invoke(asked)
+    elif mode == "async":
+        state = asyncio.run(agent.ainvoke(asked))
+    else:
+        state = list(agent.stream(asked, stream_mode="values"))[-1]
+    _validate_chat_history(state["messages"])
+    print(state["messages"][-1].content)
+    dshd.recorder.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+# ruff: noqa: T201  the output is what the test reads
+"""The test agent on openai-agents, its own scripted model and session plus hooks: run or streamed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from agents import Agent, FunctionTool, RunConfig, Runner
+from agents.testing import ScriptedModel, assistant_message, function_call
+from agents.testing.model import ModelStep
+from bench import PROMPT, TOOLS, Bench, Said
+
+from dsh_client.adapters import keys
+from dsh_client.adapters.openai_agents import dshd_session, idempotency_key
+
+bench = Bench()
+
+
+def said(items: Any) -> list[Said]:
+    found: list[Said] = []
+    asked: set[str] = set()
+    for item in items:
+        call_id = item.get("call_id")
+        kind = item.get("type", "message")
+        if kind == "function_call":
+            asked.add(call_id)
+            continue
+        if kind == "function_call_output":
+            assert call_id in asked, "an output without its call"
+            asked.discard(call_id)
+            found.append(Said("tool", item["output"], call_id))
+        else:
+            found.append(Said(item["role"], str(item["content"])))
+    assert not asked, f"calls without an output: {asked}"
+    return found
+
+
+def respond(call: Any) -> Any:
+    items = (
+        call.input if isinstance(call.input, list) else [{"role": "user", "content": call.input}]
+    )
+    answer = bench.model(said(items))
+    if isinstance(answer, str):
+        return [assistant_message(answer)]
+    return [function_call(a.name, {"what": a.name}, call_id=a.id) for a in answer]
+
+
+def tool(name: str) -> FunctionTool:
+    async def run(context: Any, _arguments: str) -> str:
+        with keys.running(idempotency_key(context)):
+            return await asyncio.to_thread(bench.body, name)
+
+    schema = {
+        "type": "object",
+        "properties": {"what": {"type": "string"}},
+        "required": ["what"],
+        "additionalProperties": False,
+    }
+    return FunctionTool(
+        name=name, description=f"{name} it", params_json_schema=schema, on_invoke_tool=run
+    )
+
+
+async def main() -> None:
+    ours = dshd_session(bench.session, **bench.settings)
+    bench.arm(ours["hooks"].recorder)
+    model = ScriptedModel([ModelStep.respond(respond) for _ in range(9)])
+    agent = Agent(
+        name="clerk", instructions="Be brief.", model=model, tools=[tool(name) for name in TOOLS]
+    )
+    config = RunConfig(tracing_disabled=True)
+    if bench.options.get("mode") == "stream":
+        streamed = Runner.run_streamed(agent, PROMPT, run_config=config, **ours)
+        async for _event in streamed.stream_events():
+            pass
+        print(streamed.final_output)
+    else:
+        result = await Runner.run(agent, PROMPT, run_config=config, **ours)
+        said(result.to_input_list())
+        print(result.final_output)
+    ours["session"].recorder.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,132 @@
+"""Every adapter on its framework's own fake model: killed, run again, cut off from its log.
+
+A framework is judged where it is installed; `make adapters` makes an environment for each.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from support.adapters import (
+    FAULTS,
+    FEW_POINTS,
+    MOMENTS,
+    POINTS,
+    Agent,
+    check_killed_and_resumed,
+    check_stopped_by,
+    daemon_for,
+    fault_outcome,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from _pytest.mark.structures import ParameterSet
+
+    from support.daemon import DaemonProcess
+
+
+class Framework(NamedTuple):
+    """How one adapter is put to the test.
+
+    Attributes:
+        module: What has to be installed.
+        name: As the documentation's table has it.
+        modes: Ways of running its agent; the first at every point, the others at a few.
+        chain: Options that put the framework's own retries and fallbacks around the model and the tools.
+        reissues: Whether it can run calls again before the next request.
+    """
+
+    module: str
+    name: str
+    modes: tuple[str, ...]
+    chain: tuple[str, ...] = ()
+    reissues: bool = False
+
+
+FRAMEWORKS = {
+    "langgraph": Framework(
+        "langchain", "LangChain", ("sync", "async", "stream"), ("chain=retries",), reissues=True
+    ),
+    "pydantic_ai": Framework(
+        "pydantic_ai", "pydantic-ai", ("run", "iter", "stream"), ("chain=retries",), reissues=True
+    ),
+    "openai_agents": Framework("agents", "openai-agents", ("run", "stream")),
+    "anthropic": Framework("anthropic", "anthropic", ("loop", "stream", "runner")),
+}
+
+
+def agent_of(framework: str, daemon: DaemonProcess, folder: Path, *options: str) -> Agent:
+    return Agent(f"{framework}_agent.py", daemon, folder, options)
+
+
+def case(framework: str, *more: str) -> ParameterSet:
+    module = FRAMEWORKS[framework].module
+    missing = pytest.mark.skipif(
+        find_spec(module) is None, reason=f"{module} is not installed here: make adapters"
+    )
+    return pytest.param(framework, *more, marks=missing, id="-".join([framework, *more]))
+
+
+ALL = [case(framework) for framework in FRAMEWORKS]
+REISSUING = [case(key) for key, one in FRAMEWORKS.items() if one.reissues]
+KILLS = [
+    case(key, mode, point)
+    for key, framework in FRAMEWORKS.items()
+    for mode in framework.modes
+    for point in (POINTS if mode == framework.modes[0] else FEW_POINTS)
+]
+
+
+@pytest.mark.parametrize(("framework", "mode", "point"), KILLS)
+def test_a_killed_agent_goes_on_and_runs_nothing_twice(
+    daemon: DaemonProcess, tmp_path: Path, framework: str, mode: str, point: str
+) -> None:
+    check_killed_and_resumed(agent_of(framework, daemon, tmp_path, f"mode={mode}"), point)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("framework", ALL)
+def test_nothing_runs_when_the_log_cannot_be_kept(
+    tmp_path: Path, framework: str, fault: str
+) -> None:
+    how = FRAMEWORKS[framework]
+    runs = [(moment, how.modes[0]) for moment in MOMENTS]
+    runs += [
+        ("in-body" if number % 2 else "after-answer", m) for number, m in enumerate(how.modes[1:])
+    ]
+    for number, (moment, mode) in enumerate(runs):
+        base = tmp_path / str(number)
+        with daemon_for(fault, base) as own:
+            agent = agent_of(framework, own, base / "agent", f"mode={mode}", *how.chain)
+            check_stopped_by(fault, moment, agent)
+    tell(how.name, fault, fault_outcome())
+
+
+@pytest.mark.parametrize("framework", REISSUING)
+def test_calls_that_never_began_are_issued_again_where_that_is_wanted(
+    daemon: DaemonProcess, tmp_path: Path, framework: str
+) -> None:
+    agent = agent_of(framework, daemon, tmp_path, "unstarted=reissue")
+    assert agent.run("after-answer")[0] == -9
+    code, output = agent.run("none")
+    assert code == 0, output
+    assert sorted(line["name"] for line in agent.lines("bodies")) == ["look", "pay", "post"]
+    assert len(agent.lines("requests")) == 2, "the model was asked before the calls were made again"
+
+
+@pytest.mark.parametrize("framework", ALL)
+def test_a_hook_that_knows_what_became_of_a_call_is_believed(
+    daemon: DaemonProcess, tmp_path: Path, framework: str
+) -> None:
+    agent = agent_of(framework, daemon, tmp_path, "verify=the bank")
+    assert agent.run("in-tool")[0] == -9
+    code, output = agent.run("none")
+    assert code == 0, output
+    answers = {said["call_id"]: said["text"] for said in agent.lines("requests")[1]}
+    assert "pay was done, says the bank" in answers["call-pay"]
