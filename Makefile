@@ -7,6 +7,7 @@
 #   make lint, types   the parts of check              make format       let ruff lay the code out
 #   make test-fast     tests that are not marked slow  make test-slow    the others
 #   make test-all      every test on Python 3.11, 3.12 and 3.13, as far as this machine has them
+#   make adapters      every adapter in an environment of its own with its framework (ADAPTERS=langgraph: one)
 #   make golden        write the golden files anew from the code; then read the diff
 #   make docs          write the generated tables of PROTOCOL.md and ERRORS.md anew
 #   make build         sdist and wheel, in dist/       make install-units   systemd units for this venv's dshd
@@ -33,7 +34,10 @@ DEV := $(VENV)/.dev
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help demo test test-fast test-slow test-all check lint types format golden docs build install-units clean
+# Names after ADAPTERS= choose; see .ci/adapters.
+ADAPTERS ?=
+
+.PHONY: help adapters demo test test-fast test-slow test-all check lint types format golden docs build install-units clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,16p'
@@ -83,6 +87,9 @@ format: $(DEV)
 	@$(BIN)/ruff check --fix --quiet $(SOURCES) || true
 	@$(BIN)/ruff format --quiet $(SOURCES)
 
+adapters:
+	@.ci/adapters "$(PYTHON)" $(ADAPTERS)
+
 golden: $(TESTS)
 	@$(BIN)/python -m tests.golden.write
 
@@ -98,4 +105,4 @@ install-units: $(RUN)
 	@systemd/install "$(abspath $(BIN))"
 
 clean:
-	@rm -rf $(VENV) .venv-3.* dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .venv-3.* .venv-adapters-* dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
