@@ -48,10 +48,17 @@ def many(count: int) -> str:
 
 
 def tokens(usage: dict[str, int]) -> str:
-    """Return tokens in and out; nothing where a provider told none."""
+    """Return tokens in (those from a cache among them) and out; nothing where a provider told none."""
     if not usage:
         return "-"
-    return f"{many(usage.get('inputTokens', 0))} in, {many(usage.get('outputTokens', 0))} out"
+    return f"{many(tokens_in(usage))} in, {many(usage.get('outputTokens', 0))} out"
+
+
+def tokens_in(usage: dict[str, int]) -> int:
+    """Return all tokens that a model read: fresh ones, and those read from a cache or written to it."""
+    return sum(
+        usage.get(name, 0) for name in ("inputTokens", "cacheReadTokens", "cacheWriteTokens")
+    )
 
 
 def counted(count: int, one: str, several: str | None = None) -> str:

@@ -103,6 +103,15 @@ class Output:
         for line in json.dumps(value, ensure_ascii=narrow, indent=2).split("\n"):
             self._write(escape_json(line).encode() + b"\n")
 
+    def document(self, text: str) -> None:
+        """Print a piece of a document in UTF-8, whatever the locale. Whoever made it made it safe."""
+        self._write(text.encode("utf-8", "replace"))
+
+    def clear(self) -> None:
+        """Empty the screen, where there is one."""
+        if self.terminal.columns is not None:
+            self._write(b"\x1b[H\x1b[2J")
+
     def line(self, text: str = "") -> None:
         """Print one escaped line. It is not cut."""
         data = escape(text).encode(self.terminal.encoding, "backslashreplace")

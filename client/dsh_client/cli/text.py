@@ -44,6 +44,24 @@ def escape(text: str) -> str:
     return _UNSAFE.sub(_visible, text)
 
 
+def escape_lines(text: str) -> str:
+    """Return `text` with its line breaks and tabs, and everything else that is unsafe made visible."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSAFE.sub(lambda found: found[0] if found[0] in "\n\t" else _visible(found), text)
+
+
+def split_unsafe(text: str) -> list[str]:
+    """Return the parts of `text`, safe and unsafe in turn; the unsafe ones are made visible. Breaks, tabs are safe."""
+    parts: list[str] = []
+    at = 0
+    for found in _UNSAFE.finditer(text):
+        if found[0] not in "\n\t":
+            parts += [text[at : found.start()], _visible(found)]
+            at = found.end()
+    return [*parts, text[at:]]
+
+
 def escape_json(text: str) -> str:
     r"""Return the same JSON document with unsafe characters as `\uXXXX`; the values are unchanged.
 

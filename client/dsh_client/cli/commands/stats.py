@@ -22,6 +22,7 @@ _COLUMNS = (
     Column("FAILED", right=True),
     Column("CUT OFF", right=True),
     Column("IN", right=True),
+    Column("CACHED", right=True),
     Column("OUT", right=True),
     Column("NOTE", floor=6),
 )
@@ -113,5 +114,5 @@ def _remark(entry: dict[str, Any]) -> str:
 def _row(entry: dict[str, Any], remark: str) -> list[str]:
     cut = entry["notStarted"] + entry["outcomeUnknown"]
     counts = (entry[name] for name in ("turns", "steps", "calls", "failedCalls"))
-    tokens = (figures.many(entry[name]) for name in ("inputTokens", "outputTokens"))
-    return [entry["id"], *map(str, counts), str(cut), *tokens, remark]
+    tokens = (figures.tokens_in(entry), entry["cacheReadTokens"], entry["outputTokens"])
+    return [entry["id"], *map(str, counts), str(cut), *map(figures.many, tokens), remark]

@@ -1,0 +1,154 @@
+"""`dshctl export`: a session as a page to read, or as a file for another program.
+
+The rule: a file appears whole or not at all, readable by its owner only; what was hidden in it is said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from dsh_client.cli.context import UsageError
+from dsh_client.cli.figures import counted
+from dsh_client.cli.reading import Source, look, read_events
+from dsh_client.cli.text import escape_json
+from dsh_client.cli.values import as_object
+from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterable, Iterator
+
+    from dsh_client.cli.context import Context
+
+FORMATS = {
+    "html": "one page to read, with a time line; no script, nothing loaded from elsewhere",
+    "md": "the same as Markdown",
+    "jsonl": "the header and the events, one a line: what can be read back (with --no-redact, all of it)",
+    "atif": "Agent Trajectory Interchange Format 1.7",
+    "openai": "the history as a chat request",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare what `export` takes."""
+    parser.add_argument("id", metavar="ID", help="an id, a unique beginning of one, or @last")
+    parser.add_argument(
+        "-f",
+        "--format",
+        choices=tuple(FORMATS),
+        help="default: by the name of FILE, else html. "
+        + "; ".join(f"{name}: {text}" for name, text in FORMATS.items()),
+    )
+    parser.add_argument("--to", metavar="FILE", help="write a file (mode 0600) instead of printing")
+    parser.epilog = "examples:\n  dshctl export @last --to run.html\n  dshctl export 0198 -f openai"
+
+
+def run(arguments: Namespace, context: Context) -> int:
+    """Write the export to standard output or a file. Of a damaged session, what can be read; the exit code is 1."""
+    kind = arguments.format or _format_of(arguments.to)
+    source = look(arguments.id, context)
+    pieces = _pieces(kind, source, context)
+    if arguments.to is None:
+        for piece in pieces:
+            context.out.document(piece)
+    else:
+        size = _write(arguments.to, pieces)
+        if context.out.is_table:
+            context.out.note(f"{arguments.to}: {counted(size, 'byte')}")
+        else:
+            report = {"id": source.id, "format": kind, "file": arguments.to, "bytes": size}
+            hidden = 0 if context.redactor is None else context.redactor.total
+            context.out.json({**report, "redacted": hidden})
+    problem = as_object(source.session.get("problem"))
+    if problem:
+        context.out.note(
+            f"dshctl: this is not all: {problem.get('message')} [{problem.get('kind')}]"
+        )
+        return EXIT_FAILURE
+    return EXIT_OK
+
+
+def _format_of(path: str | None) -> str:
+    """Return the format that a file's name asks for."""
+    if path is None:
+        return "html"
+    ending = os.path.splitext(path)[1].lstrip(".").lower()  # noqa: PTH122  # pathlib costs 5 ms at start
+    found = {"htm": "html", "markdown": "md", "ndjson": "jsonl"}.get(ending, ending)
+    if found not in FORMATS:
+        raise UsageError(f"what is {path!r} to hold? add one of: --format {', '.join(FORMATS)}")
+    return found
+
+
+def _pieces(kind: str, source: Source, context: Context) -> Iterator[str]:
+    """Yield the export in pieces. Each format is imported where it is wanted."""
+    if kind == "jsonl":
+        yield from _lines(source, context)
+    elif kind == "openai":
+        yield _chat(source, context)
+    else:
+        yield from _rendered(kind, source, context)
+
+
+def _rendered(kind: str, source: Source, context: Context) -> Iterator[str]:
+    from dsh_client.cli.render.build import build
+
+    model = build(source.session, source.recovery, read_events(source.id, context))
+    hidden = 0 if context.redactor is None else context.redactor.total
+    if kind == "html":
+        from dsh_client.cli.render import html
+
+        yield from html.render(model, hidden)
+    elif kind == "md":
+        from dsh_client.cli.render import markdown
+
+        yield from markdown.render(model, hidden)
+    else:
+        from dsh_client.cli.render import atif
+
+        yield _encoded(atif.render(model))
+
+
+def _lines(source: Source, context: Context) -> Iterator[str]:
+    header = as_object(source.session.get("header"))
+    yield _encoded({"type": "session", **header})
+    for event in read_events(source.id, context):
+        yield _encoded(event)
+
+
+def _chat(source: Source, context: Context) -> str:
+    from dsh_client.cli.render import openai
+
+    messages: list[dict[str, Any]] = []
+    header: dict[str, Any] = {}
+    offset: int | None = 0
+    while offset is not None:
+        params = {"id": source.id, "offset": offset, "partial": True}
+        page = context.call("session.messages", params)
+        messages += context.clean(page["messages"])
+        header = context.clean(as_object(page.get("requestHeader")))
+        offset = page.get("nextOffset") if page["messages"] else None
+    return _encoded(openai.render(messages, header))
+
+
+def _encoded(value: Any) -> str:
+    return escape_json(json.dumps(value, ensure_ascii=False, separators=(",", ":"))) + "\n"
+
+
+def _write(path: str, pieces: Iterable[str]) -> int:
+    """Write a file beside its place and put it there when it is whole; return its size."""
+    beside = f"{path}.{os.getpid()}.tmp"
+    size = 0
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with open(os.open(beside, flags, 0o600), "wb") as file:  # noqa: PTH123  # opened with its mode
+            for piece in pieces:
+                size += file.write(piece.encode("utf-8", "replace"))
+        os.replace(beside, path)  # noqa: PTH105  # pathlib costs 5 ms at start
+    except OSError as error:
+        raise UsageError(f"cannot write {path!r}: {error.strerror}") from error
+    finally:
+        if os.path.exists(beside):  # noqa: PTH110  # pathlib costs 5 ms at start
+            os.unlink(beside)  # noqa: PTH108  # pathlib costs 5 ms at start
+    return size
