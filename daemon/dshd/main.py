@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -111,11 +112,14 @@ def _serve(flags: argparse.Namespace) -> int:
     import trio
 
     from dshd import lifecycle, logs
+    from dshd.ceilings import limits_within, raise_descriptor_limit
     from dshd.directories import make_private_dir
 
     logs.configure_logs(flags.log_level)
     try:
         settings: Settings = load_settings(cast("ServeFlags", flags))
+        limits = limits_within(settings.limits, raise_descriptor_limit())
+        settings = replace(settings, limits=limits)
         make_private_dir(settings.state_dir, "the state folder")
         make_private_dir(settings.root, "the root")
         return trio.run(lifecycle.serve, settings)

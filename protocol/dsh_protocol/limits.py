@@ -22,6 +22,7 @@ class Limits(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         max_pending_bytes: Bytes of admitted events that one session may hold before they are durable.
         max_connections: Connections at a time; fewer where the process may not have enough descriptors. All are of
             one user, so this is the limit of a user too.
+        max_open_sessions: Sessions open for writing at a time, or not yet written; limited by descriptors likewise.
         max_calls_in_flight: Unanswered calls of one connection.
         max_batch_calls: Calls in one line.
         max_subscriptions: Subscriptions of one connection.
@@ -38,6 +39,7 @@ class Limits(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     max_batch_events: int = 20_000
     max_pending_bytes: int = 16 * _MIB
     max_connections: int = 512
+    max_open_sessions: int = 4096
     max_calls_in_flight: int = 256
     max_batch_calls: int = 1000
     max_subscriptions: int = 64

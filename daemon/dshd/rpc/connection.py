@@ -20,6 +20,7 @@ from dshd.rpc.incoming import Incoming, OverdueError
 from dshd.rpc.outbox import Outbox
 from dshd.rpc.serving import Serving
 from dshd.sessions.incidents import new_incident
+from dshd.sessions.threads import out_of
 
 if TYPE_CHECKING:
     from dshd.rpc.context import Services
@@ -142,6 +143,8 @@ class _Connection:
                         self._take_line(line)
             except FrameTooLargeError as error:
                 self._outbox.put(envelope.encode_error(None, error))
+            except MemoryError:  # the line is lost, and with it the place in the stream
+                self._outbox.put(envelope.encode_error(None, out_of("memory")))
             except OverdueError as error:
                 self._services.metrics.inc("dshd_connections_overdue", deadline=error.deadline)
 
@@ -152,7 +155,11 @@ class _Connection:
                 self._reading.cancel()
             return
         self._blank_lines = 0
-        self._serving.start(envelope.parse_line(line, self._limits), len(line))
+        try:
+            message = envelope.parse_line(line, self._limits)
+        except MemoryError:
+            message = envelope.Refusal(None, out_of("memory"))
+        self._serving.start(message, len(line))
 
     def _is_owed(self) -> bool:
         """Whether this connection may be late: it has something that would be lost with it."""

@@ -18,6 +18,7 @@ from oslash.either import Left  # type: ignore[import-untyped]  # the library's 
 from dsh_protocol.errors import DshdError, InternalFaultError, InvalidParamsError, from_wire
 from dsh_protocol.method import METHODS, convert_params, find_method
 from dshd.sessions.incidents import new_incident
+from dshd.sessions.threads import out_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -69,6 +70,9 @@ def _wrap(name: str, handler: Callable[[Context, Any], Awaitable[Any]]) -> Calla
             return Success(await handler(context, convert_params(name, params)))
         except DshdError as error:
             wire = error.to_wire()
+            raise JsonRpcError(wire["code"], wire["message"], wire["data"]) from error
+        except MemoryError as error:
+            wire = out_of("memory").to_wire()
             raise JsonRpcError(wire["code"], wire["message"], wire["data"]) from error
         except Exception as error:  # the library would send its text to the client
             wire = new_incident("rpc.fault", error, method=name).to_wire()

@@ -12,10 +12,11 @@ import trio
 
 from dsh_protocol import envelope
 from dsh_protocol.envelope import Batch, Refusal
-from dsh_protocol.errors import DshdError, FrameTooLargeError
+from dsh_protocol.errors import DshdError, FrameTooLargeError, OverloadedError
 from dsh_protocol.method import ALIASES, METHODS
 from dshd.rpc.calls import Call
 from dshd.rpc.context import Context
+from dshd.sessions.threads import out_of
 
 if TYPE_CHECKING:
     from dsh_protocol.envelope import Message, Request
@@ -154,6 +155,8 @@ class Serving:
                     limit="maxLineBytes",
                     maximum=self._limits.max_line_bytes,
                 )
+        except MemoryError:
+            kind, line = OverloadedError.kind, envelope.encode_error(request.id, out_of("memory"))
         except DshdError as error:
             kind = error.kind
             line = envelope.encode_error(request.id, error)

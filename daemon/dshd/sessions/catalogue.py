@@ -31,6 +31,8 @@ _KEPT_STATES = 20_000
 _FOLD_NOW_BYTES = 256 * 1024
 _UNSUPPORTED = "FORMAT_UNSUPPORTED"
 _CORRUPT = "LOG_CORRUPT"
+_PASSING = frozenset({"OVERLOADED", "WRITE_FAILED"})
+"""Problems of the machine, not of the log: they are looked at anew each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Catalogue:
             folded = fold_stored(self._registry, stored.session_id)
         except SessionNotFoundError:
             return None
+        if folded.problem is not None and folded.problem["kind"] in _PASSING:
+            return folded
         self._folded[stored.session_id] = (stored.revision, folded)
         self._folded.move_to_end(stored.session_id)
         while len(self._folded) > _KEPT_STATES:
@@ -311,6 +315,8 @@ def stored_view(
 def _stored_state(
     folded: Folded | None, problem: dict[str, Any] | None, record: HolderRecord | None
 ) -> str:
+    if problem is not None and problem["kind"] == "OVERLOADED":
+        return "unknown"
     if problem is not None:
         return "unsupported" if problem["kind"] == _UNSUPPORTED else "damaged"
     if folded is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from dsh_protocol.errors import DshdError, InternalFaultError
+from dshd.sessions.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -204,7 +205,7 @@ class Drain:
             if batch or not self._handle.materialised:
                 self._shield = trio.CancelScope(shield=True)
                 with self._shield:
-                    await trio.to_thread.run_sync(
+                    await in_thread(
                         self._write, batch, limiter=self._limiter, abandon_on_cancel=True
                     )
                 if self._shield.cancelled_caught:

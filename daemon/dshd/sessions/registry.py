@@ -14,6 +14,7 @@ import trio
 
 from dsh_protocol.errors import (
     DshdError,
+    OverloadedError,
     SessionExistsError,
     ShuttingDownError,
 )
@@ -24,6 +25,7 @@ from dshd.sessions.folding import fold_log
 from dshd.sessions.incidents import new_incident
 from dshd.sessions.observer import SessionObserver
 from dshd.sessions.session import Runtime, Session, now_ms
+from dshd.sessions.threads import in_thread
 from dshd.sessions.values import members
 from dshd.sessions.watchers import Watchers
 
@@ -79,10 +81,10 @@ class Registry:
 
     async def in_reader(self, call: Callable[..., T], *args: Any) -> T:
         """Run a blocking read in a thread of the bounded pool for reads and lists."""
-        return await trio.to_thread.run_sync(call, *args, limiter=self.read_limiter)
+        return await in_thread(call, *args, limiter=self.read_limiter)
 
     async def _in_opener(self, call: Callable[..., T], *args: Any) -> T:
-        return await trio.to_thread.run_sync(call, *args, limiter=self._open_limiter)
+        return await in_thread(call, *args, limiter=self._open_limiter)
 
     @asynccontextmanager
     async def exclusive(self, session_id: str) -> AsyncGenerator[None, None]:
@@ -98,6 +100,15 @@ class Registry:
     def _refuse_if_closing(self) -> None:
         if self.closing:
             raise ShuttingDownError("the daemon is stopping; connect again when it is back")
+
+    def _refuse_if_full(self) -> None:
+        most = self.limits.max_open_sessions
+        if len(self.live) >= most:
+            raise OverloadedError(
+                f"{most} sessions are open for writing, which is maxOpenSessions; close one, or try again",
+                limit="maxOpenSessions",
+                maximum=most,
+            )
 
     # ------------------------------------------------------------------ coming to life
 
@@ -142,6 +153,7 @@ class Registry:
                 raise SessionExistsError(
                     f"session '{name}' exists already; open it, or choose another id", session=name
                 )
+            self._refuse_if_full()
             handle = await self._in_opener(self.store.create, header_of(name))
             session = self._start(handle, Fold())
             session.take(Claim(name, taker, now_ms(), 0), resumed=False)
@@ -179,6 +191,7 @@ class Registry:
     async def _load(
         self, session_id: str, taker: Taker, continued: Continue | None, *, takeover: bool
     ) -> Session:
+        self._refuse_if_full()
         handle = await self._in_opener(self.store.open, session_id, "write")
         try:
             fold = await self._in_opener(fold_log, handle)

@@ -25,6 +25,7 @@ from dsh_protocol.errors import (
 from dshd.sessions import closers, rules
 from dshd.sessions.claims import busy_error, writer_lost
 from dshd.sessions.drain import Drain
+from dshd.sessions.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -149,7 +150,7 @@ class Session:
         if self.claim is None or not self.handle.materialised:
             return
         record = self.claim.record()
-        await trio.to_thread.run_sync(self.handle.write_holder, record, limiter=self._read_limiter)
+        await in_thread(self.handle.write_holder, record, limiter=self._read_limiter)
         self.holder_record = record
 
     def due_holder(self) -> HolderRecord | None:
@@ -417,7 +418,7 @@ class Session:
         stop = end if length is None else min(end, offset + length)
         found: list[Event] = []
         if offset < min(stop, durable):
-            found = await trio.to_thread.run_sync(
+            found = await in_thread(
                 lambda: list(self.handle.read(offset, min(stop, durable) - offset)),
                 limiter=self._read_limiter,
             )

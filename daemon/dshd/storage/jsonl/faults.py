@@ -10,6 +10,7 @@ from dsh_protocol.errors import (
     LogChangedError,
     LogCorruptError,
     NoSpaceError,
+    OverloadedError,
     SessionSealedError,
     UnsafePathError,
     WriteFailedError,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from dsh_protocol.errors import DshdError
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _ODD = frozenset({errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR})
 _UNSAFE = _ODD | {errno.EACCES, errno.EPERM}
 
@@ -30,7 +32,7 @@ def _name(number: int) -> str:
 def write_error(error: OSError, path: str) -> DshdError:
     """Return the error for a write, sync or creation that failed below `path`; nothing was kept of it."""
     number = error.errno or 0
-    if number in _ODD:
+    if number in _ODD | _EXHAUSTED:
         return read_error(error, path)
     why = f"{_name(number)} ({os.strerror(number)})"
     if number in NO_SPACE:
@@ -49,6 +51,12 @@ def read_error(error: OSError, path: str) -> DshdError:
     """Return the error for a path that could not be opened or read."""
     number = error.errno or 0
     why = f"{_name(number)} ({os.strerror(number)})"
+    if number in _EXHAUSTED:
+        return OverloadedError(
+            f"cannot open {path!r}: {why}; the daemon's process is at its limit: close what is not needed, or raise "
+            "the limit, and try again",
+            errno=number,
+        )
     if number in _UNSAFE:
         return UnsafePathError(
             f"{path!r} is not a plain file or directory of this user: {why}; put it right by hand",
