@@ -166,6 +166,17 @@ class Fold:
             return []
         return self._closers_before(self.next_seq, self.last_time)[1]
 
+    @property
+    def unsettled(self) -> tuple[list[tuple[Event, Call]], tuple[Event, int | None] | None]:
+        """What may yet turn out to be closers: results as recovery writes them, and the last `step/end`."""
+        return self._closer_results, self._step_end
+
+    @unsettled.setter
+    def unsettled(
+        self, found: tuple[list[tuple[Event, Call]], tuple[Event, int | None] | None]
+    ) -> None:
+        self._closer_results, self._step_end = found
+
     def apply(self, event: Event) -> None:
         """Take the next event in, from a stored log or just admitted.
 

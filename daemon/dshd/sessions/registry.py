@@ -23,6 +23,7 @@ from dshd.sessions.claims import Claim, Wish, check_reserved, continues, hash_wr
 from dshd.sessions.fold import Fold
 from dshd.sessions.folding import fold_log
 from dshd.sessions.incidents import new_incident
+from dshd.sessions.keeping import keep
 from dshd.sessions.observer import SessionObserver
 from dshd.sessions.session import Runtime, Session, now_ms
 from dshd.sessions.threads import in_thread
@@ -43,6 +44,7 @@ T = TypeVar("T")
 
 _READ_THREADS = 8
 _OPEN_THREADS = 8
+_KEEP_THREADS = 2
 
 
 class Registry:
@@ -73,6 +75,7 @@ class Registry:
         self.read_limiter = trio.CapacityLimiter(_READ_THREADS)
         self.closing = False
         self._open_limiter = trio.CapacityLimiter(_OPEN_THREADS)
+        self._keep_limiter = trio.CapacityLimiter(_KEEP_THREADS)
         self._runtime = Runtime(limits, window, self.read_limiter)
         self._nursery = nursery
         self._locks: dict[str, trio.Lock] = {}
@@ -252,8 +255,10 @@ class Registry:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(session.drain.run)
+                nursery.start_soon(session.keeper.run, session, self._keep_limiter)
                 await session.retired.wait()
                 nursery.cancel_scope.cancel()
+            await keep(session, self._open_limiter)
         except Exception as error:  # noqa: BLE001  # one session's defect must not end the others
             incident = new_incident("session.fault", error, session=session.id)
             session.drain.lose_waiters(incident, every=True)
@@ -396,7 +401,10 @@ class Registry:
     # ------------------------------------------------------------------ what handlers ask
 
     def batch_durable(self, session_id: str, events: Sequence[Event]) -> None:
-        """Tell those who follow the session."""
+        """Tell those who follow the session, and its keeper."""
+        session = self.live.get(session_id)
+        if session is not None:
+            session.keeper.touch()
         self.watchers.publish(session_id, events)
 
     async def require_stored(self, session_id: str) -> None:

@@ -25,6 +25,7 @@ from dsh_protocol.errors import (
 from dshd.sessions import closers, rules
 from dshd.sessions.claims import busy_error, writer_lost
 from dshd.sessions.drain import Drain
+from dshd.sessions.keeping import Keeper
 from dshd.sessions.threads import in_thread
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Session:
         self.end_seed_due = False
         self.aborted_calls: set[int] = set()
         self.updated_at = now_ms()
+        self.keeper = Keeper()
         self.retired = trio.Event()
         self.gone = trio.Event()
         self._limits = runtime.limits

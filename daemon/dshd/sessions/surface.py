@@ -121,6 +121,14 @@ class Surface:
             text = "a replacing tool/result may change only the content of its block"
             raise SurfaceDefectError("result-rewrite-drift", text)
 
+    def contents(self) -> tuple[list[int], dict[int, bytes], int]:
+        """Return copies of all that the surface holds, for `restore`."""
+        return self.nodes.copy(), self._results.copy(), self.generation
+
+    def restore(self, nodes: list[int], results: dict[int, bytes], generation: int) -> None:
+        """Take over what another surface held."""
+        self.nodes, self._results, self.generation = nodes, results, generation
+
     # Taking back: appends are undone by cutting the list; a replacement leaves the list before it as it was.
 
     def mark(self) -> Mark:

@@ -7,6 +7,7 @@ is replaced whole and durable, and a bound is written only for bytes that are du
 
 from __future__ import annotations
 
+import errno
 import secrets
 import stat
 import struct
@@ -41,6 +42,7 @@ _FRONT = 8 * 1024
 _MOST_BYTES = (64 * 1024, 4 * 1024 * 1024, 16 * MOST, 256 * 1024 * 1024)
 _TAIL = 4096
 _RACY_NS = 20_000_000
+_NOT_A_FILE = frozenset({errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENODEV})
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -129,15 +131,20 @@ def read_derived(disk: Disk, directory: int, *, whole: bool) -> Derived | None:
         disk: Where it lies.
         directory: Open.
         whole: With index and state; without, only the head and the summary are read and proven.
+
+    Raises:
+        OSError: It is there and the disk fails to give it: what it says is then not known to be nothing.
     """
     try:
         fd = disk.open(DERIVED, READ, at=directory)
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno in _NOT_A_FILE:
+            return None
+        raise
     try:
         found = disk.fstat(fd)
         return _parsed(disk, fd, found, whole=whole) if stat.S_ISREG(found.st_mode) else None
-    except (OSError, ValueError, msgspec.MsgspecError):
+    except (ValueError, msgspec.MsgspecError):
         return None
     finally:
         disk.close(fd)
@@ -206,6 +213,10 @@ class Lineage(NamedTuple):
     positions: tuple[Position, ...] = ()
     head: Head | None = None
     loss: LogCorruptError | None = None
+
+    def distrusted(self) -> Lineage:
+        """Return the bound alone: for a log that may have been touched and is soon read from its beginning."""
+        return self._replace(positions=(), head=None)
 
 
 def lineage_of(derived: Derived | None, source: Source, first: int, size: int) -> Lineage:

@@ -106,6 +106,8 @@ class ReadHandle:
             return None
         try:
             found = read_derived(self._site.disk, directory, whole=True)
+        except OSError:
+            return None
         finally:
             self._site.disk.close(directory)
         return found.snapshot if found is not None and found.head == head else None

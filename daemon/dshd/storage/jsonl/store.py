@@ -145,6 +145,8 @@ class JsonlStore:
                 self._disk.close(directory)
         except FileNotFoundError as error:
             raise _not_found(place.segment) from error
+        except OSError as error:
+            raise read_error(error, site.path) from error
         file = OpenFile(self._disk, fd)
         try:
             with self._lock:
@@ -152,9 +154,11 @@ class JsonlStore:
                 self._settled.add(place)
             if fresh:
                 settle(self._disk, fd)
-            size = self._disk.fstat(fd).st_size
-            header, first = read_header(site.source(fd), size)
-            derived = lineage_of(kept, site.source(fd), first, size)
+            found = self._disk.fstat(fd)
+            header, first = read_header(site.source(fd), found.st_size)
+            derived = lineage_of(kept, site.source(fd), first, found.st_size)
+            if found.st_size <= _READ_WHOLE and not (kept is not None and kept.is_level(found)):
+                derived = derived.distrusted()
         except OSError as error:
             file.close()
             raise read_error(error, site.path) from error

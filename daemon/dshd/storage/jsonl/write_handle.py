@@ -210,6 +210,8 @@ class WriteHandle:
         directory = self._directory()
         try:
             found = read_derived(self._site.disk, directory, whole=True)
+        except OSError:
+            return None
         finally:
             self._site.disk.close(directory)
         return found.snapshot if found is not None and found.head == self._derived else None

@@ -1,0 +1,83 @@
+"""Keeping a session's folded state beside its log, so that the log need not be read again.
+
+The rule that holds here: nobody waits for it. It is done when the session has rested, and when it ends; a batch that
+comes meanwhile goes first, and a failure costs the next reader time, nothing else.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import trio
+
+from dsh_protocol import jsontext
+from dsh_protocol.errors import DshdError
+from dshd.sessions.foldstate import encode_state, take_state
+from dshd.sessions.threads import in_thread
+from dshd.storage.store import Snapshot
+
+if TYPE_CHECKING:
+    from dshd.sessions.fold import Fold
+    from dshd.sessions.foldstate import State
+    from dshd.sessions.session import Session
+
+log = structlog.get_logger()
+
+REST_S = 1.0
+
+
+class Keeper:
+    """Keeps one session's snapshot level with its log."""
+
+    def __init__(self) -> None:
+        self._moved = trio.Event()
+        self._due = True  # what was found at open may lag behind
+
+    def touch(self) -> None:
+        """Note that the log has grown."""
+        self._due = True
+        self._moved.set()
+
+    async def run(self, session: Session, limiter: trio.CapacityLimiter) -> None:
+        """Keep a snapshot after every rest of a second, until cancelled."""
+        while True:
+            self._moved = trio.Event()
+            if not self._due:
+                await self._moved.wait()
+                continue
+            with trio.move_on_after(REST_S) as rest:
+                await self._moved.wait()
+            if rest.cancelled_caught:
+                self._due = False
+                await keep(session, limiter)
+
+
+async def keep(session: Session, limiter: trio.CapacityLimiter) -> None:
+    """Keep a snapshot now, where everything admitted is durable. A disk that hangs is left alone when cancelled."""
+    fold = session.fold
+    if not session.drain.clean or fold.next_seq != session.durable_seq:
+        return
+    write = partial(_keep, session, take_state(fold), summary_of(fold))
+    await in_thread(write, limiter=limiter, abandon_on_cancel=True)
+
+
+def _keep(session: Session, state: State, summary: dict[str, Any]) -> None:
+    snapshot = Snapshot(state["next_seq"], encode_state(state), jsontext.encode(summary))
+    try:
+        session.handle.keep(snapshot)
+    except (DshdError, OSError, ValueError) as error:
+        log.warning("session.snapshot_failed", session=session.id, exc_info=error)
+
+
+def summary_of(fold: Fold) -> dict[str, Any]:
+    """Return what a list shows of a fold."""
+    return {
+        "next_seq": fold.next_seq,
+        "title": fold.title,
+        "turns": fold.turns,
+        "open_turn": fold.open_turn,
+        "open_step": fold.open_step,
+        "pending_calls": list(fold.pending),
+    }
