@@ -55,20 +55,23 @@ class Keeper:
 
 
 async def keep(session: Session, limiter: trio.CapacityLimiter) -> None:
-    """Keep a snapshot now, where everything admitted is durable. A disk that hangs is left alone when cancelled."""
+    """Keep a snapshot now, where everything admitted is durable; a failure is logged and no more.
+
+    A disk that hangs is left alone when this is cancelled.
+    """
     fold = session.fold
     if not session.drain.clean or fold.next_seq != session.durable_seq:
         return
     write = partial(_keep, session, take_state(fold), summary_of(fold))
-    await in_thread(write, limiter=limiter, abandon_on_cancel=True)
+    try:
+        await in_thread(write, limiter=limiter, abandon_on_cancel=True)
+    except (DshdError, OSError, ValueError) as error:
+        log.warning("session.snapshot_failed", session=session.id, exc_info=error)
 
 
 def _keep(session: Session, state: State, summary: dict[str, Any]) -> None:
     snapshot = Snapshot(state["next_seq"], encode_state(state), jsontext.encode(summary))
-    try:
-        session.handle.keep(snapshot)
-    except (DshdError, OSError, ValueError) as error:
-        log.warning("session.snapshot_failed", session=session.id, exc_info=error)
+    session.handle.keep(snapshot)
 
 
 def summary_of(fold: Fold) -> dict[str, Any]:
