@@ -92,7 +92,7 @@ def changed(path: str, what: str) -> LogChangedError:
     """Return the error for a log that another program changed under us."""
     return LogChangedError(
         f"log {path!r} was changed by another program: {what}; nothing was written: "
-        "stop that program, then close the session and open it anew",
+        "stop that program, put the log right if need be, then restart the daemon and open the session again",
         path=path,
     )
 
