@@ -31,6 +31,8 @@ def call_card(call: Call, target: str, depth: int = 0) -> str:
     tone = _TONES.get(call.fate, "warn")
     took = span(elapsed(call.time, call.end_time))
     meta = [] if took == "-" or call.repaired else [took]
+    if call.fate == FAILED and call.code:
+        meta.append(call.code)
     if call.approval:
         meta.append(call.approval)
     if call.rewritten:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+_LONGEST_PROSE = 60_000
 _BAD = (FAILED, UNKNOWN, NOT_STARTED)
 _STATES = {"idle": "ok", "active": "warn"}
 
@@ -59,10 +60,14 @@ def render(model: Model, hidden: int) -> Iterator[str]:
     yield _index(model)
     yield _given(model)
     number = 0
+    recovered = False
     for item in model.items:
         if isinstance(item, Turn):
             number += 1
             yield from _turn(item, number, model)
+            recovered = item.ended == "interrupted"
+        elif recovered and isinstance(item, Mark) and item.kind == "session/end-seed":
+            recovered = False  # the line below the turn has said it
         else:
             yield _said(item) if isinstance(item, Said) else _mark(item)
     yield "</main>"
@@ -150,10 +155,12 @@ def _due(model: Model) -> str:
 def _figure(model: Model) -> str:
     if not model.turns:
         return ""
+    bad = any(call.fate in {FAILED, UNKNOWN} for call in model.calls)
+    failed = '<span><i class="i-bad"></i>failed, or outcome unknown</span>' if bad else ""
     return (
-        f'<figure aria-label="time line">{draw(lay_out(model))}<figcaption>'
+        f'<figure aria-label="time line"><div class="scroll">{draw(lay_out(model))}</div><figcaption>'
         '<span><i class="i-model"></i>model</span><span><i class="i-tool"></i>tool</span>'
-        '<span><i class="i-bad"></i>failed, or outcome unknown</span>'
+        f"{failed}"
         '<span><i class="i-tick"></i>checkpoint: durable from here on</span></figcaption></figure>'
     )
 
@@ -270,7 +277,7 @@ def _said(said: Said) -> str:
 def _answer(said: Said, stands: str) -> str:
     parts = [
         f'<div class="prose">{prose(str(one.get("text", "")))}</div>'
-        if one.get("type") == "text"
+        if one.get("type") == "text" and len(str(one.get("text", ""))) < _LONGEST_PROSE
         else block(one)
         for one in said.blocks
     ]

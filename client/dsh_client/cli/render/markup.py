@@ -19,6 +19,7 @@ _BULLET = re.compile(r"([ ]{0,12})[-*+] +")
 _CODE = re.compile(r"`([^`\n]{1,1000})`")
 _BOLD = re.compile(r"\*\*([^*\n]{1,1000})\*\*")
 LONG_LINES, LONG_TEXT = 14, 1200
+LONGEST_SAID = 6000
 
 
 def markup(text: object) -> str:
@@ -63,7 +64,10 @@ def block(value: Json) -> str:
     """Return one block of a message."""
     kind = value.get("type")
     if kind == "text":
-        return f'<div class="said" dir="auto">{markup(value.get("text", ""))}</div>'
+        text = str(value.get("text", ""))
+        if len(text) > LONGEST_SAID:
+            return folded(text, "all of it")
+        return f'<div class="said" dir="auto">{markup(text)}</div>'
     if kind == "reasoning":
         return reasoning(value)
     if kind == "image":

@@ -12,24 +12,27 @@ if TYPE_CHECKING:
 
     from dsh_client.cli.render.timeline import Point, Span, TimeLine
 
-_LEFT, _RIGHT, _WIDTH = 92, 14, 1000
+_LEFT, _RIGHT, _WIDTH = 76, 10, 1000
 _ROOM = _WIDTH - _LEFT - _RIGHT
-_TURNS, _MODEL, _TOOLS = 34, 64, 90
+_TURNS, _MODEL, _TOOLS = 36, 66, 92
 _ROW, _BAR = 15, 11
 _MOST_ROWS = 6
 _NAMED_TURN = 26
 _CLOSEST = 1.6
 _LABELLED = 3
 _EDGE = 110
+_APART = 64
 
 
 def draw(line: TimeLine) -> str:
     """Return the drawing."""
     rows = min(line.rows, _MOST_ROWS)
     base = _TOOLS + rows * _ROW + 6
+    cut = any(point.kind in {"crash", "recovery"} for point in line.points)
+    top = 0 if cut else _TURNS - 6  # the room above is for the names of cuts
     height = base + 40
     opening = (
-        f'<svg class="timeline" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        f'<svg class="timeline" viewBox="0 {top} {_WIDTH} {height - top}" role="img" '
         'aria-label="time line of the session: turns, model, tools, checkpoints">'
     )
     parts = [
@@ -53,7 +56,7 @@ def _x(share: float) -> float:
 def _lanes(base: int) -> Iterator[str]:
     names = (("turns", _TURNS), ("model", _MODEL), ("tools", _TOOLS), ("durable", base))
     for name, y in names:
-        yield f'<text class="lane" x="{_LEFT - 12}" y="{y + 10}" text-anchor="end">{name}</text>'
+        yield f'<text class="lane" x="{_LEFT - 10}" y="{y + 12}" text-anchor="end">{name}</text>'
     yield f'<line class="base" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{base + 16}" y2="{base + 16}"/>'
 
 
@@ -69,7 +72,7 @@ def _turns(line: TimeLine, base: int) -> Iterator[str]:
         )
         if width > _NAMED_TURN:
             name = f"turn {band.number}" if width > 2 * _NAMED_TURN else str(band.number)
-            yield f'<text class="name" x="{start + 7}" y="{_TURNS + 12}">{name}</text>'
+            yield f'<text class="name" x="{start + 7}" y="{_TURNS + 12.5}">{name}</text>'
         yield "</a>"
 
 
@@ -107,14 +110,18 @@ def _ticks(line: TimeLine, base: int) -> Iterator[str]:
 
 
 def _gaps(line: TimeLine, base: int) -> Iterator[str]:
+    last = _x(0)
     for point in line.points:
         if point.kind == "gap":
             x, long = _x(point.at), span_text(int(point.label))
             yield (
                 f"<g><title>a pause of {long}, drawn shorter</title>"
                 f'<path class="gap" d="M{x - 5} {base + 21}l4 -10M{x + 1} {base + 21}l4 -10"/>'
-                f'<text class="unit" x="{x}" y="{base + 34}" text-anchor="middle">{long}</text></g>'
             )
+            if last + _APART < x < _WIDTH - _RIGHT - 2 * _APART:
+                last = x
+                yield f'<text class="unit" x="{x}" y="{base + 34}" text-anchor="middle">{long}</text>'
+            yield "</g>"
 
 
 def _breaks(line: TimeLine, base: int) -> Iterator[str]:
@@ -148,6 +155,6 @@ def _break(point: Point, base: int, *, named: bool) -> str:
 def _scale(line: TimeLine, base: int) -> Iterator[str]:
     y = base + 34
     yield f'<text class="unit" x="{_LEFT}" y="{y}">0</text>'
-    yield (
-        f'<text class="unit" x="{_WIDTH - _RIGHT}" y="{y}" text-anchor="end">{span_text(line.length)}</text>'
-    )
+    paused = any(point.kind == "gap" for point in line.points)
+    length = span_text(line.length) + (" without the pauses" if paused else "")
+    yield f'<text class="unit" x="{_WIDTH - _RIGHT}" y="{y}" text-anchor="end">{length}</text>'
