@@ -13,6 +13,7 @@ from dsh_protocol import jsontext
 from dsh_protocol.errors import (
     FormatUnsupportedError,
     IdInvalidError,
+    LogCorruptError,
     SeqConflictError,
     SessionBusyError,
     SessionExistsError,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dsh_protocol.events import Header
-    from dshd.storage.store import Access, HolderRecord, Snapshot
+    from dshd.storage.store import Access, HolderRecord, SessionHandle, Snapshot
 
 Event = dict[str, Any]
 
@@ -86,6 +87,18 @@ class MemoryStore:
                     raise FormatUnsupportedError(f"unknown type {event['type']!r}")
             record.held = True
         return MemoryHandle(self, record.header, record)
+
+    def fork(
+        self, source: SessionHandle, end: int, header: Header, closing: Sequence[Event]
+    ) -> MemoryHandle:
+        """See `SessionStore`."""
+        history = list(source.read(0, end))
+        if len(history) < end:
+            raise LogCorruptError(f"there are {len(history)} events, not {end}")
+        child = self.create(header)
+        child.append([*history, *closing])
+        child.flush()
+        return child
 
     def record(self, session_id: str) -> Record:
         """Return what is stored of a session."""
