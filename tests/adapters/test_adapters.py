@@ -40,6 +40,7 @@ class Framework(NamedTuple):
         modes: Ways of running its agent; the first at every point, the others at a few.
         chain: Options that put the framework's own retries and fallbacks around the model and the tools.
         reissues: Whether it can run calls again before the next request.
+        parallel: Whether it runs the tools of one answer side by side.
     """
 
     module: str
@@ -47,28 +48,45 @@ class Framework(NamedTuple):
     modes: tuple[str, ...]
     chain: tuple[str, ...] = ()
     reissues: bool = False
+    parallel: bool = True
 
 
 FRAMEWORKS = {
     "langgraph": Framework(
-        "langchain", "LangChain", ("sync", "async", "stream"), ("chain=retries",), reissues=True
+        "langchain",
+        "LangChain",
+        ("sync", "async", "stream", "graph"),
+        ("chain=retries",),
+        reissues=True,
     ),
     "pydantic_ai": Framework(
         "pydantic_ai", "pydantic-ai", ("run", "iter", "stream"), ("chain=retries",), reissues=True
     ),
     "openai_agents": Framework("agents", "openai-agents", ("run", "stream")),
     "anthropic": Framework("anthropic", "anthropic", ("loop", "stream", "runner")),
+    "openai": Framework(
+        "openai.lib.responses_tool_runner", "openai", ("sync", "async"), parallel=False
+    ),
 }
 
 
+def is_installed(module: str) -> bool:
+    """Whether a module is there, its packages included."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def agent_of(framework: str, daemon: DaemonProcess, folder: Path, *options: str) -> Agent:
-    return Agent(f"{framework}_agent.py", daemon, folder, options)
+    order = () if FRAMEWORKS[framework].parallel else ("sequential=yes",)
+    return Agent(f"{framework}_agent.py", daemon, folder, (*order, *options))
 
 
 def case(framework: str, *more: str) -> ParameterSet:
     module = FRAMEWORKS[framework].module
     missing = pytest.mark.skipif(
-        find_spec(module) is None, reason=f"{module} is not installed here: make adapters"
+        not is_installed(module), reason=f"{module} is not installed here: make adapters"
     )
     return pytest.param(framework, *more, marks=missing, id="-".join([framework, *more]))
 

@@ -231,7 +231,8 @@ def strike(fault: str, agent: Agent) -> Connection | None:
 
 def check_stopped_by(fault: str, moment: str, agent: Agent) -> str:
     """Let a fault strike at a moment; demand that no model is called and no body runs after it. Returns the outcome."""
-    with agent.start("none", f"fault={moment}", "timeout=2") as process:
+    pad = ("pad=yes",) if fault == "disk full" else ()
+    with agent.start("none", f"fault={moment}", "timeout=2", *pad) as process:
         deadline = time.monotonic() + LIMIT_S
         while not (agent.folder / "reached").exists():
             assert process.poll() is None, process.communicate()[0]

@@ -43,6 +43,13 @@ class AgentCourse(Course):
             (found.call.id, found.call) for found in self._calls.values() if found.entry is None
         ]
 
+    def running(self) -> list[tuple[str, OpenCall]]:
+        """Return the calls of the open step whose bodies may be running."""
+        calls = self._calls.values()
+        return [
+            (found.call.id, found) for found in calls if found.dispatched and not found.answered
+        ]
+
     async def adopt(self, message: Mapping[str, Any], config: Mapping[str, Any]) -> list[ToolCall]:
         """Record an assistant message that no request of this step brought; return the calls that it asks for.
 

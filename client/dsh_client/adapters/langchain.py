@@ -147,12 +147,14 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
         return translate.from_log([message])[0] if message else None
 
     def _request(self, request: Any) -> None:
-        messages: list[Any] = request.messages
+        self.take_checkpoint(request.messages, self._header(request))
+
+    def take_checkpoint(self, messages: Sequence[Any], header: Json) -> None:
+        """Wait until what the model is about to see is durable: messages that the log does not have, and the header."""
         fresh = [m for m in messages if not self.recorder.has(m.id)]
         self._bring_along(fresh)
         prompts = [m for m in fresh if translate.is_prompt(m) and not self.recorder.has(m.id)]
         results = translate.results_of(fresh)
-        header = self._header(request)
         self.recorder.request(header, [translate.to_prompt(m) for m in prompts], results)
 
     def _bring_along(self, fresh: Sequence[Any]) -> None:
@@ -168,7 +170,10 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
 
     def _answer(self, response: Any) -> None:
         messages: Any = getattr(response, "model_response", response)
-        messages = as_list(getattr(messages, "result", messages))
+        self.take_answer(as_list(getattr(messages, "result", messages)))
+
+    def take_answer(self, messages: Sequence[Any]) -> None:
+        """Record an answer, and what the framework itself tells about its calls."""
         results = translate.results_of(messages)
         for message in messages:
             if translate.is_answer(message):

@@ -303,6 +303,39 @@ class Recorder:
             f"the model asked for no call of {name!r} with these arguments; its body must not run"
         )
 
+    def key_for(self, name: str, arguments: Any) -> str | None:
+        """Return the key of a call that was started, is not claimed, and asks for this tool with this."""
+        with self._lock:
+            course = self._opened()[1]
+            for call_id, found in course.running():
+                call = found.call
+                if (
+                    call.name == name
+                    and call_id not in self._claimed
+                    and json.loads(call.arguments) == arguments
+                ):
+                    self._claimed.add(call_id)
+                    return found.idempotency_key
+        return None
+
+    def check(self, call_id: str | None) -> None:
+        """Raise if nothing may run: the latch is closed, or this call of the open step was not started.
+
+        For a hook that sees a tool begin and knows no more of it.
+
+        Raises:
+            LatchedError: An earlier checkpoint failed.
+            MisuseError: The call is one of the model's and has passed no checkpoint.
+        """
+        with self._lock:
+            handle, course = self._opened()
+            handle.ledger.check_latch()
+            found = course.open_call(call_id) if call_id is not None else None
+            if found is not None and not found.dispatched:
+                raise MisuseError(
+                    f"call {call_id!r} runs outside of a ToolNode, where nothing gates it"
+                )
+
     def start_tool(self, call_id: str, effect: Effect | None = None) -> str | None:
         """Wait until the start of a call is durable; its body may run when this returns its idempotency key.
 

@@ -53,7 +53,7 @@ def respond(request: httpx2.Request) -> httpx2.Response:
         content = [{"type": "text", "text": answer}]
     else:
         content = [
-            {"type": "tool_use", "id": a.id, "name": a.name, "input": {"what": a.name}}
+            {"type": "tool_use", "id": a.id, "name": a.name, "input": {"what": bench.what(a.name)}}
             for a in answer
         ]
     message = {

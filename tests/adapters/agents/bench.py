@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -55,6 +56,7 @@ class Bench:
         self.options = dict(pair.split("=", 1) for pair in sys.argv[5:])
         self._count: dict[str, int] = {}
         self._lock = threading.Lock()
+        self._pad = " " + secrets.token_hex(8000) if "pad" in self.options else ""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -74,6 +76,10 @@ class Bench:
         """Know what became of a call."""
         return f"{call.name} was done, says {self.options['verify']}"
 
+    def what(self, name: str) -> str:
+        """The argument of a tool; where the disk is full, more than what the log's last page has room for."""
+        return f"{name}{self._pad}"
+
     # -- the world ----------------------------------------------------------------------------------------------------
 
     def body(self, name: str) -> str:
@@ -81,11 +87,11 @@ class Bench:
         self.note("bodies", {"name": name, "pid": os.getpid(), "key": idempotency_key()})
         self.fault("in-body")
         if self.point == "in-tool" and name == "pay":
-            self.wait_for_lines("bodies", len(TOOLS))
+            self.wait_for_all()
             self.die()
         if self.point == "after-one-result" and name != "look":
             threading.Event().wait(LIMIT_S)  # the kill comes from whoever finishes
-        return f"{name}: ok"
+        return f"{name}: ok{self._pad}"
 
     def model(self, history: list[Said]) -> str | list[Asked]:
         """Answer as the history wants it; what was received is counted."""
@@ -107,6 +113,11 @@ class Bench:
         """Add a line to a file of the folder, in one write."""
         with self._lock, (self.folder / what).open("a") as file:
             file.write(json.dumps(line) + "\n")
+
+    def wait_for_all(self) -> None:
+        """Wait until every tool's body has begun, where they run side by side."""
+        if "sequential" not in self.options:
+            self.wait_for_lines("bodies", len(TOOLS))
 
     def lines(self, what: str) -> list[str]:
         """The lines of a file of the folder."""
@@ -149,7 +160,7 @@ class Bench:
             count = self._count[point] = self._count.get(point, 0) + 1
         if self.point in (point, f"{point}-{count}"):
             if point == "after-one-result":
-                self.wait_for_lines("bodies", len(TOOLS))
+                self.wait_for_all()
             self.die()
         if self.point == "after-step" and point == "after-one-result" and count == len(TOOLS):
             self.die()

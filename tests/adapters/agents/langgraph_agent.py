@@ -18,11 +18,14 @@ from langchain.agents.middleware import (
     ToolRetryMiddleware,
 )
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, SystemMessage
 from langchain_core.tools import StructuredTool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.prebuilt.chat_agent_executor import _validate_chat_history
 
 from dsh_client.adapters.langchain import Dshd
+from dsh_client.adapters.langgraph import DurableGraph
 
 bench = Bench()
 
@@ -41,7 +44,9 @@ class FakeModel(GenericFakeChatModel):
         if isinstance(answer, str):
             message = AIMessage(content=answer)
         else:
-            calls = [{"id": a.id, "name": a.name, "args": {"what": a.name}} for a in answer]
+            calls = [
+                {"id": a.id, "name": a.name, "args": {"what": bench.what(a.name)}} for a in answer
+            ]
             message = AIMessage(content="", tool_calls=calls)
         self.messages = iter([message])
         return super()._generate(messages, stop, run_manager, **options)
@@ -61,7 +66,31 @@ def tool(name: str) -> StructuredTool:
     return StructuredTool.from_function(run, arun, name=name, description=f"{name} it")
 
 
+def graph() -> None:
+    durable = DurableGraph(bench.session, **bench.settings)
+    bench.arm(durable.recorder)
+    model = FakeModel(messages=iter([]))
+    builder = StateGraph(MessagesState)
+    builder.add_node(
+        "model",
+        lambda state: {
+            "messages": [model.invoke([SystemMessage("Be brief."), *state["messages"]])]
+        },
+    )
+    builder.add_node("tools", ToolNode([tool(name) for name in TOOLS], handle_tool_errors=True))
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges("model", tools_condition)
+    builder.add_edge("tools", "model")
+    state = durable.compile(builder).invoke({"messages": durable.messages(PROMPT)})
+    _validate_chat_history(state["messages"])
+    print(state["messages"][-1].content)
+    durable.recorder.close()
+
+
 def main() -> None:
+    if bench.options.get("mode") == "graph":
+        graph()
+        return
     dshd = Dshd(bench.session, **bench.settings)
     bench.arm(dshd.recorder)
     model = FakeModel(messages=iter([]))

@@ -47,7 +47,7 @@ def respond(call: Any) -> Any:
     answer = bench.model(said(items))
     if isinstance(answer, str):
         return [assistant_message(answer)]
-    return [function_call(a.name, {"what": a.name}, call_id=a.id) for a in answer]
+    return [function_call(a.name, {"what": bench.what(a.name)}, call_id=a.id) for a in answer]
 
 
 def tool(name: str) -> FunctionTool:

@@ -50,7 +50,9 @@ def function(messages: list[Any], _info: Any) -> ModelResponse:
     answer = bench.model(said(messages))
     if isinstance(answer, str):
         return ModelResponse(parts=[TextPart(answer)])
-    return ModelResponse(parts=[ToolCallPart(a.name, {"what": a.name}, a.id) for a in answer])
+    return ModelResponse(
+        parts=[ToolCallPart(a.name, {"what": bench.what(a.name)}, a.id) for a in answer]
+    )
 
 
 async def stream(messages: list[Any], _info: Any) -> Any:
@@ -59,7 +61,7 @@ async def stream(messages: list[Any], _info: Any) -> Any:
         yield answer
     else:
         yield {
-            number: DeltaToolCall(a.name, f'{{"what": "{a.name}"}}', tool_call_id=a.id)
+            number: DeltaToolCall(a.name, f'{{"what": "{bench.what(a.name)}"}}', tool_call_id=a.id)
             for number, a in enumerate(answer)
         }
 
