@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from dsh_protocol import jsontext
 from dsh_protocol.errors import DshdError, SessionNotFoundError
 from dsh_protocol.events import header_to_wire
 from dshd.sessions.claims import holder_alive, record_holder
 from dshd.sessions.fold import Fold
+from dshd.sessions.folding import kept_fold
 from dshd.sessions.surface import SurfaceDefectError
 from dshd.storage.jsonl.vocabulary import stored_defect
 
@@ -79,11 +81,32 @@ class Catalogue:
         folded = self._known(stored) or self._fold(stored)
         return self._stored_view(stored, folded)
 
+    async def show_new(self, session_id: str, fold: Fold | None) -> dict[str, Any]:
+        """Return the view of a session that was just put on disk.
+
+        Args:
+            session_id: Which.
+            fold: Of all its events. Where it is not known the state is `unknown`, and found out in the background.
+        """
+        if self._registry.get(session_id) is not None:
+            return await self.stat(session_id)
+        if fold is None:
+            self._due[session_id] = None
+            self._wake.set()
+        return await self._registry.in_reader(self._show_new, session_id, fold)
+
+    def _show_new(self, session_id: str, fold: Fold | None) -> dict[str, Any]:
+        stored = self._registry.store.stat(session_id)
+        folded = None if fold is None else _as_folded(fold, fold.next_seq, None)
+        if folded is not None:
+            self._folded[session_id] = (stored.revision, folded)
+        return self._stored_view(stored, folded)
+
     def _known(self, stored: StoredSession) -> Folded | None:
         kept = self._folded.get(stored.session_id)
-        if kept is None or kept[0] != stored.revision:
-            return None
-        return kept[1]
+        if kept is not None and kept[0] == stored.revision:
+            return kept[1]
+        return None if stored.summary is None else _as_kept(stored.summary)
 
     def _fold(self, stored: StoredSession) -> Folded | None:
         """Fold a stored log and keep the result for its revision. Blocking."""
@@ -172,16 +195,18 @@ def fold_stored(registry: Registry, session_id: str) -> Folded:
     Raises:
         SessionNotFoundError: There is none.
     """
-    fold, length, foldable = Fold(), 0, True
+    foldable = True
     problem: dict[str, Any] | None = None
     try:
         handle = registry.store.open(session_id, "read")
     except SessionNotFoundError:
         raise
     except DshdError as error:
-        return _as_folded(fold, 0, problem_of(error))
+        return _as_folded(Fold(), 0, problem_of(error))
+    fold = kept_fold(handle)
+    length = fold.next_seq
     try:
-        for event in handle.read():
+        for event in handle.read(length):
             defect = _problem_in(session_id, event)
             problem = problem or defect
             foldable = foldable and (defect is None or defect["kind"] == _UNSUPPORTED)
@@ -207,6 +232,15 @@ def _problem_in(session_id: str, event: Event) -> dict[str, Any] | None:
     text = f"session '{session_id}': the event at seq {event['seq']} breaks '{rule}'"
     kind = _UNSUPPORTED if of_format else _CORRUPT
     return {"kind": kind, "message": text, "path": None, "offset": None}
+
+
+def _as_kept(summary: bytes) -> Folded | None:
+    """What a summary says that is kept beside a log; None where another version wrote it."""
+    try:
+        found = jsontext.decode_stored(summary)
+        return Folded(**found, problem=None)
+    except (jsontext.JsonTextError, TypeError):
+        return None
 
 
 def _as_folded(fold: Fold, length: int, problem: dict[str, Any] | None) -> Folded:

@@ -42,7 +42,9 @@ _FRONT = 8 * 1024
 _MOST_BYTES = (64 * 1024, 4 * 1024 * 1024, 16 * MOST, 256 * 1024 * 1024)
 _TAIL = 4096
 _RACY_NS = 20_000_000
-_NOT_A_FILE = frozenset({errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENODEV})
+_NOT_A_FILE = frozenset(
+    {errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM}
+)
 
 
 class Head(msgspec.Struct, frozen=True):

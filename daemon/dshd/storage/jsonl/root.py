@@ -11,7 +11,7 @@ import os
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dshd.storage.files import DIRECTORY, READ
 from dshd.storage.jsonl.faults import read_error, unsafe
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from dshd.storage.files import Disk
+
+
+class Stamp(NamedTuple):
+    """What changes with every change of a session's directory or of the logs in it.
+
+    Attributes:
+        changed_ns: When the last of them changed, by the file system's clock.
+        parts: Of the directory and of either log: their status, or the error in its place.
+    """
+
+    changed_ns: int
+    parts: tuple[tuple[int, ...], ...]
 
 
 class Root:
@@ -103,22 +115,41 @@ class Root:
             return False
         return stat.S_ISREG(found.st_mode) and not segment.endswith((".jsonl", ".jsonl.zstd"))
 
-    def segments(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield every project directory with the names in it; what cannot be entered is passed over."""
+    def stamped(self) -> Iterator[tuple[str, list[tuple[str, Stamp]]]]:
+        """Yield every project directory with the names in it, stamped; what cannot be entered is passed over."""
         try:
             with self._opened() as fd:
                 for project in sorted(filter(is_project, self._disk.listdir(fd))):
                     with suppress(OSError):
                         inner = self._disk.open(project, DIRECTORY, at=fd)
                         try:
-                            names = self._disk.listdir(inner)
+                            names = sorted(self._disk.listdir(inner))
+                            found = [(name, self._stamp(inner, name)) for name in names]
                         finally:
                             self._disk.close(inner)
-                        yield project, sorted(names)
+                        yield project, found
         except FileNotFoundError:
             return
         except OSError as error:
             raise read_error(error, self.path) from error
+
+    def _stamp(self, fd: int, segment: str) -> Stamp:
+        changed = 0
+        parts: list[tuple[int, ...]] = []
+        for name in (segment, *(f"{segment}/{log}" for log in LOG_NAMES)):
+            try:
+                found = self._disk.lstat(name, at=fd)
+            except OSError as error:
+                parts.append((error.errno or 0,))
+                continue
+            parts.append(
+                (
+                    *(found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_size),
+                    *(found.st_mtime_ns, found.st_ctime_ns),
+                )
+            )
+            changed = max(changed, found.st_mtime_ns, found.st_ctime_ns)
+        return Stamp(changed, tuple(parts))
 
     def open_directory(self, project: str, segment: str) -> int:
         """Open a session's directory.

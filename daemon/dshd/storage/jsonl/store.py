@@ -8,21 +8,18 @@ decides.
 from __future__ import annotations
 
 import os
-import stat
 import time
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from dsh_protocol.errors import (
-    DshdError,
     SessionBusyError,
     SessionExistsError,
-    SessionNotFoundError,
 )
 from dsh_protocol.events import check_header, header_to_wire
 from dshd.storage.files import APPEND, RealDisk
 from dshd.storage.jsonl.derived import lineage_of, read_derived
-from dshd.storage.jsonl.faults import corrupt, read_error, write_error
+from dshd.storage.jsonl.faults import read_error, write_error
 from dshd.storage.jsonl.frames import FrameEncoder
 from dshd.storage.jsonl.generations import refuse_newer
 from dshd.storage.jsonl.holder import read_holder
@@ -34,9 +31,13 @@ from dshd.storage.jsonl.layout import (
     check_cwd,
     check_id,
     check_new_id,
-    decode_segment,
     log_name,
-    project_name,
+)
+from dshd.storage.jsonl.listing import (
+    Listing,
+    not_found,
+    require_identity,
+    require_one,
 )
 from dshd.storage.jsonl.lock import lock_session
 from dshd.storage.jsonl.log import LogFile, OpenFile
@@ -47,17 +48,16 @@ from dshd.storage.jsonl.scan import Walk, read_header
 from dshd.storage.jsonl.site import Site
 from dshd.storage.jsonl.vocabulary import find_problem
 from dshd.storage.jsonl.write_handle import WriteHandle
-from dshd.storage.store import Problem, StoredSession
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from dsh_protocol.events import Header
     from dshd.storage.files import Disk
     from dshd.storage.jsonl.derived import Derived, Lineage
     from dshd.storage.jsonl.scan import Source
-    from dshd.storage.store import Access, HolderRecord, SessionHandle
+    from dshd.storage.store import Access, HolderRecord, SessionHandle, StoredSession
 
 _LEFTOVER_AGE = 24 * 3600.0
 _READ_WHOLE = 1024 * 1024
@@ -74,6 +74,7 @@ class JsonlStore:
         self._log_name = log_name(compression)
         self._pack_chunks = pack_chunks
         self._encoder = FrameEncoder()
+        self._listing = Listing(self._root, disk, self._site)
         self._claims: set[str] = set()
         self._settled: set[Place] = set()
         self._lock = Lock()
@@ -122,7 +123,7 @@ class JsonlStore:
         places: list[Place] = []
         try:
             places = self._places(session_id, segment)
-            _require_one(places, self._root)
+            require_one(places, self._root)
             return self._open_write(session_id, places[0])
         except BaseException:
             self._release(session_id, places[0] if places else Place("", "", ""))()
@@ -131,7 +132,7 @@ class JsonlStore:
     def _places(self, session_id: str, segment: str) -> list[Place]:
         places = self._root.find(segment)
         if not places:
-            raise _not_found(session_id)
+            raise not_found(session_id)
         return places
 
     def _open_read(self, place: Place) -> ReadHandle:
@@ -144,7 +145,7 @@ class JsonlStore:
             finally:
                 self._disk.close(directory)
         except FileNotFoundError as error:
-            raise _not_found(place.segment) from error
+            raise not_found(place.segment) from error
         except OSError as error:
             raise read_error(error, site.path) from error
         file = OpenFile(self._disk, fd)
@@ -172,7 +173,7 @@ class JsonlStore:
         try:
             directory = site.open_directory()
         except FileNotFoundError as error:
-            raise _not_found(session_id) from error
+            raise not_found(session_id) from error
         lock = fd = None
         try:
             lock = lock_session(
@@ -185,7 +186,7 @@ class JsonlStore:
                 if held is not None:
                     self._disk.close(held)
             if isinstance(error, FileNotFoundError):
-                raise _not_found(session_id) from error
+                raise not_found(session_id) from error
             if isinstance(error, OSError):
                 raise write_error(error, site.path) from error
             raise
@@ -202,7 +203,7 @@ class JsonlStore:
         settle(self._disk, fd)
         source, found = site.source(fd), self._disk.fstat(fd)
         header, first = read_header(source, found.st_size)
-        _require_identity(header, session_id, site)
+        require_identity(header, session_id, site)
         derived = read_derived(self._disk, directory, whole=True)
         lineage = lineage_of(derived, source, first, found.st_size)
         if lineage.loss is not None and derived is not None:
@@ -249,68 +250,11 @@ class JsonlStore:
 
     def stat(self, session_id: str) -> StoredSession:
         """Return what is known of one session; see `SessionStore`."""
-        segment = check_id(session_id)
-        try:
-            places = self._places(session_id, segment)
-        except SessionNotFoundError:
-            raise
-        except DshdError as error:
-            path = str(error.facts.get("path", self._root.path))
-            return StoredSession(session_id, None, path, 0, "", 0, _problem(error))
-        return self._stat(session_id, places)
-
-    def _stat(self, session_id: str, places: list[Place]) -> StoredSession:
-        site = self._site(places[0])
-        header, found, problem = None, None, None
-        try:
-            directory = site.open_directory()
-            try:
-                found = self._disk.lstat(site.place.log_name, at=directory)
-                fd = self._root.open_log(directory, site.place)
-                try:
-                    header, _ = read_header(site.source(fd), found.st_size)
-                finally:
-                    self._disk.close(fd)
-                _require_one(places, self._root)
-                _require_identity(header, session_id, site)
-                refuse_newer(site, directory, self._disk.listdir(directory))
-            finally:
-                self._disk.close(directory)
-        except FileNotFoundError as error:
-            raise _not_found(session_id) from error
-        except OSError as error:
-            problem = _problem(read_error(error, site.path))
-        except DshdError as error:
-            problem = _problem(error)
-        return _stored(session_id, header, site.path, found, problem)
+        return self._listing.stat(session_id)
 
     def list(self) -> Iterator[StoredSession]:
         """Yield every session; see `SessionStore`."""
-        projects: dict[str, list[str]] = {}
-        for project, segments in self._root.segments():
-            for segment in segments:
-                projects.setdefault(segment, []).append(project)
-        for segment, places in projects.items():
-            session_id = decode_segment(segment)
-            if session_id is not None:
-                yield from self._listed(session_id, segment, places)
-
-    def _listed(
-        self, session_id: str, segment: str, projects: Sequence[str]
-    ) -> Iterator[StoredSession]:
-        path = self._root.full(f"{projects[0]}/{segment}")
-        try:
-            places = [
-                place for project in projects for place in self._root.find_in(project, segment)
-            ]
-            if places:
-                yield self._stat(session_id, places)
-        except SessionNotFoundError:
-            return  # gone meanwhile
-        except DshdError as error:
-            if self._root.is_stray_file(projects[0], segment):
-                return
-            yield StoredSession(session_id, None, path, 0, "", 0, _problem(error))
+        return self._listing.list()
 
     def close(self) -> None:
         """Release what the store itself holds; handles are closed by those who opened them."""
@@ -364,57 +308,7 @@ def _exists(session_id: str) -> SessionExistsError:
     )
 
 
-def _not_found(session_id: str) -> SessionNotFoundError:
-    return SessionNotFoundError(
-        f"no session {session_id!r} under this root; dshctl list shows those that there are",
-        session=session_id,
-    )
-
-
 def _told(holder: HolderRecord | None) -> dict[str, object] | None:
     if holder is None:
         return None
     return {"pid": holder.pid, "client": holder.client, "since": holder.since, "connected": False}
-
-
-def _problem(error: DshdError) -> Problem:
-    offset = error.facts.get("offset")
-    path = str(error.facts.get("path", ""))
-    return Problem(error.kind, error.message, path, offset if isinstance(offset, int) else None)
-
-
-def _stored(
-    session_id: str,
-    header: Header | None,
-    path: str,
-    found: os.stat_result | None,
-    problem: Problem | None,
-) -> StoredSession:
-    if found is None or not stat.S_ISREG(found.st_mode):
-        return StoredSession(session_id, header, path, 0, "", 0, problem)
-    revision = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    return StoredSession(
-        session_id=session_id,
-        header=header,
-        path=path,
-        size_bytes=found.st_size,
-        revision=":".join(map(str, revision)),
-        updated_at=found.st_mtime_ns // 1_000_000,
-        problem=problem,
-    )
-
-
-def _require_one(places: list[Place], root: Root) -> None:
-    if len(places) > 1:
-        paths = [root.full(place.log) for place in places]
-        raise corrupt(paths[0], 0, f"the session has several logs: {', '.join(paths)}")
-
-
-def _require_identity(header: Header, session_id: str, site: Site) -> None:
-    """Refuse a log whose header names another session or another place."""
-    if header.id != session_id:
-        raise corrupt(site.path, 0, f"its header names session {header.id!r}")
-    if header.cwd is not None and not header.cwd:
-        raise corrupt(site.path, 0, "its header has an empty cwd")
-    if project_name(header.cwd) != site.place.project:
-        raise corrupt(site.path, 0, f"its header's cwd {header.cwd!r} belongs elsewhere")
