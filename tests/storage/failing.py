@@ -19,6 +19,7 @@ FAILING = (
     "listdir",
     "pread",
     "write",
+    "copy",
     "truncate",
     "fdatasync",
     "fsync",

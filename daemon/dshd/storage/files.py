@@ -23,6 +23,10 @@ CREATE = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
 LOCK = os.O_RDWR | os.O_APPEND | os.O_CREAT
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
+_PIECE = 1024 * 1024
+_NO_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF})
+"""What `copy_file_range` says where there is no such thing."""
+
 
 class Disk(Protocol):
     """The calls that the store makes. Every one raises OSError as the kernel gave it."""
@@ -65,6 +69,10 @@ class Disk(Protocol):
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
         """Write at the end; may take less than was given."""
+        ...
+
+    def copy(self, source: int, offset: int, fd: int, size: int) -> int:
+        """Copy bytes of one file to the end of another, sharing its blocks where possible; may copy less."""
         ...
 
     def truncate(self, fd: int, length: int) -> None:
@@ -149,6 +157,21 @@ class RealDisk:
     def write(self, fd: int, data: bytes | memoryview) -> int:
         """Write; see `Disk`."""
         return os.write(fd, data)
+
+    def copy(self, source: int, offset: int, fd: int, size: int) -> int:
+        """Copy in the kernel, or through this process where that cannot be; see `Disk`."""
+        flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        # the kernel refuses to copy to a file that appends
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags & ~os.O_APPEND)
+        try:
+            end = os.lseek(fd, 0, os.SEEK_END)
+            return os.copy_file_range(source, fd, size, offset, end)
+        except OSError as error:
+            if error.errno not in _NO_COPY:
+                raise
+        finally:
+            fcntl.fcntl(fd, fcntl.F_SETFL, flags)
+        return os.write(fd, os.pread(source, min(size, _PIECE), offset))
 
     def truncate(self, fd: int, length: int) -> None:
         """Cut; see `Disk`."""

@@ -205,6 +205,29 @@ class SessionStore(Protocol):
         """
         ...
 
+    def fork(
+        self, source: SessionHandle, end: int, header: Header, closing: Sequence[Event]
+    ) -> SessionHandle:
+        """Make a session of the first `end` events of another and `closing`; it is on disk, whole, on return.
+
+        The history is taken over without being looked at, so it costs what its bytes cost.
+
+        Args:
+            source: Open in this store; what it counts as durable may be taken.
+            end: How many events.
+            header: The new session's.
+            closing: Go on from seq `end`.
+
+        Returns:
+            The new session's write handle.
+
+        Raises:
+            SessionExistsError, IdInvalidError, InvalidParamsError: As `create`.
+            LogCorruptError: The source has not that many events that can be read.
+            NoSpaceError, WriteFailedError: There is no new session.
+        """
+        ...
+
     def read_holder(self, session_id: str) -> HolderRecord | None:
         """The holder record beside a stored session's log, without opening it."""
         ...

@@ -169,8 +169,8 @@ async def list_sessions(context: Context, params: methods.ListParams) -> dict[st
 async def fork_session(context: Context, params: methods.ForkParams) -> dict[str, Any]:
     """Make a session that begins with another's events."""
     services = context.services
-    child = await fork(services.registry, params.id, params.boundary, params.new_id)
-    return {"session": await services.catalogue.stat(child)}
+    child, fold = await fork(services.registry, params.id, params.boundary, params.new_id)
+    return {"session": await services.catalogue.show_new(child, fold)}
 
 
 class _Cursor(msgspec.Struct, array_like=True, frozen=True):

@@ -12,7 +12,7 @@ import os
 import secrets
 from contextlib import contextmanager, suppress
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from dshd.storage.files import CREATE, write_all
@@ -149,8 +149,25 @@ class LogFile:
         return write_error(error, self.path)
 
 
-def publish(disk: Disk, directory: int, path: str, data: bytes, first: int) -> LogFile:
-    """Create a log with its first bytes, all or nothing, and return it open. Its header ends at `first`.
+class Taken(NamedTuple):
+    """Bytes of another log that a new one begins with, behind its header, and their CRC-32."""
+
+    fd: int
+    offset: int
+    size: int
+    crc: int
+
+
+class Start(NamedTuple):
+    """What a log is created with: its header, what is taken over from another, its own first frames or lines."""
+
+    header: bytes
+    rest: bytes
+    taken: Taken | None = None
+
+
+def publish(disk: Disk, directory: int, path: str, start: Start) -> LogFile:
+    """Create a log with its first bytes, all or nothing, and return it open.
 
     Under its name it is never seen unfinished: it is written and synced as a temporary file first, then linked.
 
@@ -163,7 +180,7 @@ def publish(disk: Disk, directory: int, path: str, data: bytes, first: int) -> L
     leftover = f"{name}.{secrets.token_hex(6)}.tmp"
     fd = disk.open(leftover, CREATE, at=directory)
     try:
-        write_all(disk, fd, data)
+        _write_start(disk, fd, start)
         disk.fsync(fd)
         _name(disk, directory, leftover, name)
         try:
@@ -181,7 +198,28 @@ def publish(disk: Disk, directory: int, path: str, data: bytes, first: int) -> L
         raise
     with suppress(OSError):
         disk.unlink(leftover, at=directory)
-    return LogFile(OpenFile(disk, fd), path, len(data), crc32(data[first:]))
+    copied = start.taken or Taken(fd, 0, 0, 0)
+    size = len(start.header) + copied.size + len(start.rest)
+    return LogFile(OpenFile(disk, fd), path, size, crc32(start.rest, copied.crc))
+
+
+def _write_start(disk: Disk, fd: int, start: Start) -> None:
+    if start.taken is None:
+        write_all(disk, fd, start.header + start.rest)
+        return
+    write_all(disk, fd, start.header)
+    _take_over(disk, start.taken, fd)
+    write_all(disk, fd, start.rest)
+
+
+def _take_over(disk: Disk, taken: Taken, fd: int) -> None:
+    """Copy bytes to the end of a new log, in the kernel where it can."""
+    at, end = taken.offset, taken.offset + taken.size
+    while at < end:
+        count = disk.copy(taken.fd, at, fd, end - at)
+        if not count:
+            raise OSError(errno.EIO, "the log that is copied ends too soon")
+        at += count
 
 
 def _name(disk: Disk, directory: int, leftover: str, name: str) -> None:

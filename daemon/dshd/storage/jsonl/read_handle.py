@@ -5,17 +5,19 @@ The rule that holds here: reading takes nothing and mends nothing. What grows me
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dshd.storage.jsonl.derived import read_derived
 from dshd.storage.jsonl.faults import read_error
+from dshd.storage.jsonl.forking import Lent
 from dshd.storage.jsonl.holder import read_holder
 from dshd.storage.jsonl.index import SeqIndex
 from dshd.storage.jsonl.scan import Walk
 from dshd.storage.jsonl.site import within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from dsh_protocol.events import Header
     from dsh_protocol.vocabulary import Event
@@ -94,6 +96,14 @@ class ReadHandle:
         """Raise where everything that is there can be read, and is not what was acknowledged."""
         if self._derived.loss is not None:
             raise self._derived.loss
+
+    @contextmanager
+    def lent(self) -> Generator[Lent]:
+        """Lend the log, as long as it is now, to be copied."""
+        with self._file.borrowed() as fd:
+            size = self._site.disk.fstat(fd).st_size
+            known = self._derived.known
+            yield Lent(self._site.source(fd), self._index, self._first, size, known)
 
     def snapshot(self) -> Snapshot | None:
         """See `SessionHandle`."""

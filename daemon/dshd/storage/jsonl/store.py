@@ -26,6 +26,8 @@ from dshd.storage.jsonl.holder import read_holder
 from dshd.storage.jsonl.index import SeqIndex
 from dshd.storage.jsonl.layout import (
     LEFTOVER,
+    RAW_LOG,
+    ZSTD_LOG,
     Compression,
     Place,
     check_cwd,
@@ -50,10 +52,11 @@ from dshd.storage.jsonl.vocabulary import find_problem
 from dshd.storage.jsonl.write_handle import WriteHandle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from dsh_protocol.events import Header
+    from dsh_protocol.vocabulary import Event
     from dshd.storage.files import Disk
     from dshd.storage.jsonl.derived import Derived, Lineage
     from dshd.storage.jsonl.scan import Source
@@ -98,7 +101,25 @@ class JsonlStore:
 
     def create(self, header: Header) -> SessionHandle:
         """Take an id for a new session; see `SessionStore`."""
-        place = Place(check_cwd(header.cwd), check_new_id(header.id), self._log_name)
+        return self._create(header, self._log_name)
+
+    def fork(
+        self, source: SessionHandle, end: int, header: Header, closing: Sequence[Event]
+    ) -> SessionHandle:
+        """Make a session that begins with another's events, in the other's encoding; see `SessionStore`."""
+        if not isinstance(source, ReadHandle | WriteHandle):
+            raise TypeError("the handle of another store")
+        with source.lent() as lent:
+            handle = self._create(header, ZSTD_LOG if lent.source.zstd else RAW_LOG)
+            try:
+                handle.begin_with(lent, end, closing)
+            except BaseException:
+                handle.close()
+                raise
+        return handle
+
+    def _create(self, header: Header, name: str) -> WriteHandle:
+        place = Place(check_cwd(header.cwd), check_new_id(header.id), name)
         check_header({"type": "session", **header_to_wire(header)})  # what is written can be read
         if not self._claim(header.id):
             raise _exists(header.id)

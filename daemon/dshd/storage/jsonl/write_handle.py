@@ -6,7 +6,7 @@ sync and never before; a read that runs beside an append sees the log as it was 
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from dsh_protocol.errors import DshdError, FrameTooLargeError, SeqConflictError
@@ -14,17 +14,19 @@ from dsh_protocol.events import header_to_wire
 from dsh_protocol.jsontext import encode
 from dshd.storage.jsonl.derived import DERIVED, Derived, derive, read_derived, write_derived
 from dshd.storage.jsonl.faults import changed, read_error, write_error
+from dshd.storage.jsonl.forking import Lent, find_cut, moved, rows_of, taken
 from dshd.storage.jsonl.frames import MAX_PLAIN
 from dshd.storage.jsonl.holder import HOLDER, clear_holder, read_holder, write_holder
 from dshd.storage.jsonl.index import SeqIndex
 from dshd.storage.jsonl.layout import LEFTOVER
 from dshd.storage.jsonl.lock import SESSION_LOCK, lock_session
-from dshd.storage.jsonl.log import publish
+from dshd.storage.jsonl.log import Start, publish
 from dshd.storage.jsonl.scan import Known, Walk
 from dshd.storage.jsonl.site import within
+from dshd.storage.store import HandleClosedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from dsh_protocol.events import Header
     from dsh_protocol.vocabulary import Event
@@ -158,16 +160,42 @@ class WriteHandle:
             raise ValueError("append or flush on a closed session handle")
 
     def _materialise(self, events: Sequence[Event], holder: HolderRecord | None) -> None:
-        """Put the session on disk: directories, lock, holder record, then the whole log under its name."""
-        site = self._site
-        header = encode({"type": "session", **header_to_wire(self._header)}) + b"\n"
-        data, index, seq = site.framed(header), SeqIndex(), 0
-        first = len(data)
+        """Put the session on disk, with its first batch."""
+        header, index, seq, rest = self._framed_header(), SeqIndex(), 0, b""
+        first = len(header)
         index.add(first, 0)
         for part, frame in self._first(events):
-            index.add(len(data), seq)
-            data += frame
+            index.add(first + len(rest), seq)
+            rest += frame
             seq += len(part)
+        self._put(Start(header, rest), index, seq, holder)
+
+    def begin_with(self, lent: Lent, end: int, closing: Sequence[Event]) -> None:
+        """Put the session on disk with the first `end` events of another log, and `closing` behind them.
+
+        Raises:
+            LogCorruptError: The other log has not that many.
+            NoSpaceError, WriteFailedError: Nothing was put there.
+        """
+        try:
+            cut = find_cut(lent, end)
+            copied = taken(lent, cut)
+        except OSError as error:
+            raise read_error(error, lent.source.path) from error
+        header = self._framed_header()
+        index, rows = moved(lent, cut, len(header)), cut.rows + rows_of(list(closing))
+        rest = self._site.framed(rows) if rows else b""
+        self._put(Start(header, rest, copied), index, end + len(closing), None)
+
+    def _framed_header(self) -> bytes:
+        line = encode({"type": "session", **header_to_wire(self._header)}) + b"\n"
+        return self._site.framed(line)
+
+    def _put(
+        self, start: Start, index: SeqIndex, next_seq: int, holder: HolderRecord | None
+    ) -> None:
+        """Put the session on disk: directories, lock, holder record, then the whole log under its name."""
+        site = self._site
         try:
             directory = site.root.make_directory(site.place.project, site.place.segment)
             try:
@@ -175,14 +203,23 @@ class WriteHandle:
                     self._lock = lock_session(site.disk, directory, self._header.id)
                 if holder is not None:
                     write_holder(site.disk, directory, holder)
-                log = publish(site.disk, directory, site.path, data, first)
+                log = publish(site.disk, directory, site.path, start)
             finally:
                 site.disk.close(directory)
         except OSError as error:
             raise write_error(error, site.path) from error
-        self._index, self._next_seq, self._log = index, seq, log
-        self._first_offset = first
-        self._reached = Known(log.size, seq, log.crc)
+        self._index, self._next_seq, self._log = index, next_seq, log
+        self._first_offset = len(start.header)
+        self._reached = Known(log.size, next_seq, log.crc)
+
+    @contextmanager
+    def lent(self) -> Generator[Lent]:
+        """Lend the log, as far as it is acknowledged, to be copied."""
+        log, known = self._log, self._reached
+        if log is None:
+            raise HandleClosedError("a session that is not on disk has nothing to copy")
+        with log.file.borrowed() as fd:
+            yield Lent(self._site.source(fd), self._index, self._first_offset, known.size, known)
 
     def _first(self, events: Sequence[Event]) -> Iterator[tuple[Sequence[Event], bytes]]:
         """Yield the first batch and its bytes: one frame, or several where a forked history fits none.
