@@ -10,6 +10,8 @@
 #   make adapters      every adapter in an environment of its own with its framework (ADAPTERS=langgraph: one)
 #   make golden        write the golden files anew from the code; then read the diff
 #   make docs          write the generated tables of PROTOCOL.md and ERRORS.md anew
+#   make browser       exported pages in a headless Chromium (Debian's; installed if missing, as root)
+#   make pictures      the README's pictures, made anew from a real run
 #   make build         sdist and wheel, in dist/       make install-units   systemd units for this venv's dshd
 #   make clean         remove what these targets made
 #
@@ -37,10 +39,10 @@ export PIP_ROOT_USER_ACTION := ignore
 # Names after ADAPTERS= choose; see .ci/adapters.
 ADAPTERS ?=
 
-.PHONY: help adapters demo test test-fast test-slow test-all check lint types format golden docs build install-units clean
+.PHONY: help browser pictures adapters demo test test-fast test-slow test-all check lint types format golden docs build install-units clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,16p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,18p'
 
 # An environment that is filled further, and not older than pyproject.toml, needs no second visit.
 $(RUN): pyproject.toml
@@ -95,6 +97,17 @@ golden: $(TESTS)
 
 docs: $(RUN)
 	@$(BIN)/python -m tests.golden.docs
+
+# Pages and pictures are left in BROWSER_DIR to be looked at; they are not part of the tree.
+BROWSER_DIR ?= /tmp/dshd-browser
+
+browser: $(TESTS)
+	@tests/browser/chromium-present
+	@PYTHONPATH=tests $(BIN)/python -m browser.look --to "$(BROWSER_DIR)"
+
+pictures: $(TESTS)
+	@tests/browser/chromium-present
+	@PYTHONPATH=tests $(BIN)/python -m browser.pictures
 
 build: $(DEV)
 	@rm -rf dist
