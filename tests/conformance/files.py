@@ -446,7 +446,19 @@ def check_a_log_without_a_directory_is_no_session(storage: FileStorage) -> None:
         storage.open().open("old", "write")
 
 
-@holds("J21", "J84", "J86", "J20")
+@holds("J84")
+def check_a_root_that_is_none_is_not_taken_for_an_empty_one(storage: FileStorage) -> None:
+    """A file in the place of the root: a list says so, and nothing is created in it or instead of it."""
+    storage.root.parent.mkdir(parents=True, exist_ok=True)
+    storage.root.write_bytes(b"x")
+    with refused(DshdError):
+        listed(storage.open())
+    with refused(DshdError):
+        write(storage.open(), TURN)
+    assert storage.root.read_bytes() == b"x"
+
+
+@holds("J21", "J86", "J20")
 def check_what_goes_while_it_is_looked_for_is_not_there(storage: FileStorage) -> None:
     """A session or project removed by hand is not found; one that became a file is named, and harms no other."""
     write(storage.open(), TURN, header("a"))

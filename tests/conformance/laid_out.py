@@ -130,13 +130,21 @@ def _list(connection: Connection, case: Case) -> str:
     return "lists " + " ".join(sorted(shown))
 
 
+def _closers(recovery: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return what a recovery would add, or has to add still."""
+    if recovery is None or recovery["committed"]:
+        return []
+    closers: list[dict[str, Any]] = recovery["closers"]
+    return closers
+
+
 def _load(connection: Connection, case: Case) -> str:
     """Open for writing, and recover: what that leaves must be a log that opens again, closed and unchanged."""
     name = case.session_id
     opened = connection.call("session.open", id=name, access="write")
     events = read_all(connection, name)
     recovery = opened["recovery"]
-    closers = [] if recovery is None or recovery["committed"] else recovery["closers"]
+    closers = _closers(recovery)
     connection.call("session.recover", id=name, writer=opened["writer"])
     connection.call("session.close", id=name, writer=opened["writer"])
     again = connection.call("session.open", id=name, access="write")
@@ -153,7 +161,7 @@ def _load(connection: Connection, case: Case) -> str:
 def _inspect(connection: Connection, case: Case) -> str:
     recovery = connection.call("session.open", id=case.session_id, access="read")["recovery"]
     connection.call("session.messages", id=case.session_id)
-    closers = [] if recovery is None or recovery["committed"] else recovery["closers"]
+    closers = _closers(recovery)
     events = [*read_all(connection, case.session_id), *closers]
     return f"shows {len(events)}{_differs(case, 'inspect', events)}"
 

@@ -286,7 +286,7 @@ def check_what_is_no_plain_json_never_gets_in(daemon: Running) -> None:
             '"\\ud800"',
             "1e999",
         ):
-            call = {"jsonrpc": "2.0", "id": 9, "method": "session.append"}
+            call: Event = {"jsonrpc": "2.0", "id": 9, "method": "session.append"}
             call["params"] = {
                 **handle,
                 "events": [{"type": "session/title", "data": {"x": "HERE"}}],
@@ -330,7 +330,7 @@ def check_no_client_writes_what_could_not_be_loaded(daemon: Running) -> None:
     nameless["data"]["id"] = ""
     sourceless = events.assistant()
     sourceless["data"]["message"]["source"] = {"kind": "model"}
-    wrongs = [
+    wrongs: list[Event] = [
         *({"type": "request/header-delta", "data": {}}, {"type": "mode/set", "data": {}}),
         *(fallback, nameless, sourceless, {**events.user(), "surfaceOp": None}),
         *({**events.user(), "surfaceOp": "replace"}, {**events.title(), "surfaceOp": "append"}),

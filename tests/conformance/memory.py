@@ -36,7 +36,7 @@ class Record:
     """One stored session: its header, its events as text, how often it changed, and who writes it."""
 
     header: Header
-    rows: list[bytes] = field(default_factory=list)
+    rows: list[bytes] = field(default_factory=list[bytes])
     changes: int = 0
     held: bool = False
     holder: HolderRecord | None = None
@@ -47,7 +47,7 @@ class Record:
 class MemoryStorage:
     """What the stores opened over it share."""
 
-    records: dict[str, Record] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict[str, Record])
     lock: Lock = field(default_factory=Lock)
 
     def open(self) -> MemoryStore:

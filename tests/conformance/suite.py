@@ -41,7 +41,8 @@ REFUSALS = (DshdError, TypeError, ValueError, RecursionError)
 
 def header(session_id: str = "s", **fields: Any) -> Header:
     """Return the header of a new session."""
-    return Header(id=session_id, created_at=1000, **{"cwd": "/w", **fields})
+    fields.setdefault("cwd", "/w")
+    return Header(id=session_id, created_at=1000, **fields)
 
 
 def event(seq: int, kind: str = "session/title", **data: Any) -> Event:
