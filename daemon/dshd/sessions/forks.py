@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 _WINDOW = 64
 _LARGEST_WINDOW = 4096
-_FOLD_EVENTS = 4096
-"""A history of so few events is folded, whatever the boundary, so that everything is known of the child."""
+_FOLD_BYTES = 512 * 1024
+"""A history of about so little is folded, whatever the boundary, so that everything is known of the child."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +133,10 @@ def _known_fold(wish: _Wish, source: SessionHandle) -> tuple[Fold | None, int]:
     if known is not None:
         return known, known.next_seq
     kept, end = kept_fold(source), wish.end
-    if kept.next_seq == 0 or (end is not None and end <= min(_FOLD_EVENTS, kept.next_seq - 1)):
-        return _folded(source, Fold(), wish)
     if end is None or end >= kept.next_seq:
         return _folded(source, kept, wish)
+    if source.size_bytes * end // kept.next_seq <= _FOLD_BYTES:
+        return _folded(source, Fold(), wish)
     return None, end
 
 

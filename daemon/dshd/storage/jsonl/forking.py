@@ -71,8 +71,10 @@ def find_cut(lent: Lent, end: int) -> Cut:
     cut = Cut(max(offset, lent.first), seq, b"")
     path = lent.source.path
     try:
-        for behind, text in _pieces(lent, cut.offset):
-            if cut.seq == end:
+        pieces = _pieces(lent, cut.offset)
+        while cut.seq < end:
+            behind, text = next(pieces, (cut.offset, b""))
+            if not text and behind == cut.offset:
                 break
             rows, seq = _below(text, cut.seq, end)
             if rows != text:
