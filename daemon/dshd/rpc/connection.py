@@ -31,6 +31,7 @@ log = structlog.get_logger()
 
 _HALF_CLOSED_LOOK_S = 0.1
 _MAX_BLANK_LINES = 1000
+_LINES_AT_ONCE = 16
 _TURN_AWAY_LIMIT_S = 1.0
 
 
@@ -138,9 +139,11 @@ class _Connection:
                     lines = await self._incoming.next_lines()
                     if lines is None:
                         return
-                    for line in lines:
+                    for number, line in enumerate(lines, 1):
                         await self._serving.wait_room()
                         self._take_line(line)
+                        if number % _LINES_AT_ONCE == 0:  # other connections have a turn, too
+                            await trio.lowlevel.checkpoint()
             except FrameTooLargeError as error:
                 self._outbox.put(envelope.encode_error(None, error))
             except MemoryError:  # the line is lost, and with it the place in the stream

@@ -27,6 +27,8 @@ _CANCEL = frozenset({"$/cancelRequest", "$/cancel_request"})
 _BULKY = frozenset(
     {"session.read", "session.messages", "session.list", "daemon.metrics", "rpc.discover"}
 )
+_MOST_BULKY = 16
+"""Calls with large replies that wait for their turn; beyond that the connection is not read."""
 
 
 class Serving:
@@ -51,15 +53,19 @@ class Serving:
         self._making = trio.CapacityLimiter(1)
         self._bulky_batch = trio.Event()
         self._bulky_batch.set()
+        self._bulky = 0
         self.running = 0
 
     async def wait_room(self) -> None:
         """Wait while too much is in flight or unsent: back-pressure before refusal."""
-        if self.running < self._limits.max_calls_in_flight and self._outbox.has_room:
+        if self._has_room() and self._outbox.has_room:
             return
         await self._outbox.wait_room()
-        while self.running >= self._limits.max_calls_in_flight:
+        while not self._has_room():
             await self.wait_less()
+
+    def _has_room(self) -> bool:
+        return self.running < self._limits.max_calls_in_flight and self._bulky < _MOST_BULKY
 
     async def wait_less(self) -> None:
         """Wait until a call has ended."""
@@ -102,6 +108,7 @@ class Serving:
             call.before = self._lanes.get(session_id)
             self._lanes[session_id] = call
         self.running += 1
+        self._bulky += request.method in _BULKY
         if request.has_id:
             self._in_flight[request.id] = call
         return call
@@ -110,6 +117,7 @@ class Serving:
         call.admitted.set()
         call.answered.set()
         self.running -= 1
+        self._bulky -= call.request.method in _BULKY
         self._less.set()
         if self._in_flight.get(call.request.id) is call:
             del self._in_flight[call.request.id]

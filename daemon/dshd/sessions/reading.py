@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dshd.storage.store import Problem, SessionHandle
 
 ENVELOPE_BYTES = 64 * 1024
-PAGE_BYTES = 1024 * 1024
+PAGE_BYTES = 512 * 1024
 LARGEST_PAGE_BYTES = 4 * 1024 * 1024
 _PAGE_EVENTS = 10_000
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 T = TypeVar("T")
 
-_READ_THREADS = 8
+_READ_THREADS = 4
 _OPEN_THREADS = 8
 _KEEP_THREADS = 2
 
