@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import threading
 import time
 from contextlib import suppress
@@ -313,9 +314,17 @@ def connect(
 def _dial(path: str, timeout: float) -> socket.socket:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        line.settimeout(timeout)
+        # The kernel waits while the daemon's queue of connections is full; a time limit of Python would make it refuse.
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _kernel_time(timeout))
         line.connect(path)
+        line.settimeout(timeout)
     except BaseException:
         line.close()
         raise
     return line
+
+
+def _kernel_time(seconds: float) -> bytes:
+    """Seconds as the kernel's `timeval`; never zero, which would be no limit."""
+    whole = int(seconds)
+    return struct.pack("@ll", whole, max(int((seconds - whole) * 1_000_000), 1))

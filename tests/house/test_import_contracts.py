@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ def contracts() -> list[dict[str, Any]]:
 
 
 def lint(tree: Path, contract: str) -> subprocess.CompletedProcess[str]:
+    if find_spec("importlinter") is None:
+        pytest.skip("contracts are broken where the lint group is installed")
     code = (
         "import sys; sys.path[:0] = ['daemon', 'client', 'protocol']\n"
         "from importlinter.cli import lint_imports\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
@@ -53,9 +54,12 @@ class Connection:
         self, path: Path | str, *, name: str | None = None, limit_s: float = WAIT_LIMIT_S
     ) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(limit_s)
+        # The kernel waits while the queue of connections is full; a time limit of Python would make it refuse.
+        limit = struct.pack("@ll", int(limit_s), 1)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         try:
             self.socket.connect(str(path))
+            self.socket.settimeout(limit_s)
         except OSError:
             self.socket.close()
             raise
