@@ -5,7 +5,9 @@ The one rule: a daemon with few descriptors serves few connections; it never tak
 
 from __future__ import annotations
 
+import ctypes
 import resource
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +17,8 @@ from dshd.settings import CannotStartError
 if TYPE_CHECKING:
     from dsh_protocol.limits import Limits
 
+_M_MMAP_THRESHOLD = -3
+_LARGE_BLOCK = 128 * 1024
 _FEWEST = 32
 _MOST = 65_536
 _OWN = 16  # standard streams, event loop, locks, listener
@@ -48,3 +52,12 @@ def limits_within(limits: Limits, descriptors: int) -> Limits:
         max_connections=connections,
         max_open_sessions=min(limits.max_open_sessions, sessions),
     )
+
+
+def return_large_blocks() -> None:
+    """Have the C library give every large block back when it is freed, so that one busy hour is not kept for ever.
+
+    Only glibc knows the setting; elsewhere nothing changes.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)

@@ -113,7 +113,7 @@ def _serve(flags: argparse.Namespace) -> int:
     import trio
 
     from dshd import lifecycle, logs
-    from dshd.ceilings import limits_within, raise_descriptor_limit
+    from dshd.ceilings import limits_within, raise_descriptor_limit, return_large_blocks
     from dshd.directories import make_private_dir
 
     logs.configure_logs(flags.log_level)
@@ -123,6 +123,7 @@ def _serve(flags: argparse.Namespace) -> int:
         settings = replace(settings, limits=limits)
         # Reads decode in threads: the event loop must not wait 5 ms for each of them whenever it wants to go on.
         sys.setswitchinterval(_SWITCH_S)
+        return_large_blocks()
         make_private_dir(settings.state_dir, "the state folder")
         make_private_dir(settings.root, "the root")
         return trio.run(lifecycle.serve, settings)
