@@ -41,6 +41,7 @@ class Framework(NamedTuple):
         chain: Options that put the framework's own retries and fallbacks around the model and the tools.
         reissues: Whether it can run calls again before the next request.
         parallel: Whether it runs the tools of one answer side by side.
+        points: Where its agent is killed in the first mode.
     """
 
     module: str
@@ -49,6 +50,7 @@ class Framework(NamedTuple):
     chain: tuple[str, ...] = ()
     reissues: bool = False
     parallel: bool = True
+    points: tuple[str, ...] = POINTS
 
 
 FRAMEWORKS = {
@@ -66,6 +68,14 @@ FRAMEWORKS = {
     "anthropic": Framework("anthropic", "anthropic", ("loop", "stream", "runner")),
     "openai": Framework(
         "openai.lib.responses_tool_runner", "openai", ("sync", "async"), parallel=False
+    ),
+    # its own history is not ours: after a whole step, the fake model of a new process begins anew
+    "claude": Framework(
+        "claude_agent_sdk",
+        "Claude Agent SDK",
+        ("query",),
+        parallel=False,
+        points=("before-request-1", "in-request-1", "before-tool-1", "in-tool", "after-one-result"),
     ),
 }
 
@@ -97,7 +107,7 @@ KILLS = [
     case(key, mode, point)
     for key, framework in FRAMEWORKS.items()
     for mode in framework.modes
-    for point in (POINTS if mode == framework.modes[0] else FEW_POINTS)
+    for point in (framework.points if mode == framework.modes[0] else FEW_POINTS)
 ]
 
 
@@ -138,7 +148,7 @@ def test_calls_that_never_began_are_issued_again_where_that_is_wanted(
     assert len(agent.lines("requests")) == 2, "the model was asked before the calls were made again"
 
 
-@pytest.mark.parametrize("framework", ALL)
+@pytest.mark.parametrize("framework", [one for one in ALL if one.id != "claude"])
 def test_a_hook_that_knows_what_became_of_a_call_is_believed(
     daemon: DaemonProcess, tmp_path: Path, framework: str
 ) -> None:

@@ -156,8 +156,15 @@ def check_bodies(before: list[Any], after: list[Any], repaired: dict[str, str]) 
 def check_guidance(request: list[dict[str, Any]], repaired: dict[str, str]) -> None:
     """The first request after the crash holds, for each cut-off call, what is to be done, as that call's answer."""
     answers = {said["call_id"]: said["text"] for said in request if said["call_id"]}
+    told = [said["text"] for said in request if said["call_id"] is None]
     for call_id, code in repaired.items():
-        assert _GUIDANCE[code] in answers.get(call_id, ""), (call_id, code, answers)
+        if call_id not in answers:  # a framework that keeps its own history: told with the prompt
+            assert any(call_id in text and _GUIDANCE[code] in text for text in told), (
+                call_id,
+                told,
+            )
+            continue
+        assert _GUIDANCE[code] in answers[call_id], (call_id, code, answers)
         if call_id == "call-look" and code == "TOOL_OUTCOME_UNKNOWN":
             assert "declared read-only" in answers[call_id]
 

@@ -7,6 +7,7 @@ runner swallows what a tool raises, but the next request of the same client meet
 
 from __future__ import annotations
 
+import inspect
 import json
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
@@ -18,12 +19,18 @@ from dsh_client.adapters.recorder import Recorder, Settings
 from dsh_client.adapters.seam import aside, load
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Callable,
+        Generator,
+        Iterator,
+        Sequence,
+    )
 
     from dsh_client.shapes import Json
 
 _anthropic: Any = load("anthropic", "anthropic")
-_httpx: Any = load("httpx2", "anthropic")
 
 _PATHS = ("/v1/messages", "/v1/messages?beta=true")
 _OK = 200
@@ -220,7 +227,7 @@ def _gate(tool: Any, loop: DshdLoop) -> None:
             body.result(found)
         return found
 
-    tool.call = acall if isinstance(tool, _anthropic.BetaAsyncFunctionTool) else call
+    tool.call = acall if inspect.iscoroutinefunction(tool.func) else call
 
 
 class _Call:
@@ -232,36 +239,28 @@ def _call_for(recorder: Recorder, name: str, given: Any) -> _Call:
     return _Call(recorder.claim(name, given), name)
 
 
-def _tee(response: Any, stored: Any) -> None:
-    """Let a stream pass, and store the message when it has passed whole."""
-    inner, pieces = response.stream, translate.Pieces()
+def _tee(response: Any, stored: Callable[[Json], None]) -> None:
+    """Let a stream pass, and store the message before the caller sees the end of it."""
+    inner, pieces = response.iter_bytes, translate.Pieces()
 
-    class Stream(_httpx.SyncByteStream):  # type: ignore[misc]  # untyped, as above
-        def __iter__(self) -> Iterator[bytes]:
-            for chunk in inner:
-                message = pieces.feed(chunk)
-                if message is not None:
-                    stored(message)  # before the caller sees the end of it
-                yield chunk
+    def iter_bytes(*args: Any) -> Iterator[bytes]:
+        for chunk in inner(*args):
+            message = pieces.feed(chunk)
+            if message is not None:
+                stored(message)
+            yield chunk
 
-        def close(self) -> None:
-            inner.close()
-
-    response.stream = Stream()
+    response.iter_bytes = iter_bytes
 
 
-def _tee_async(response: Any, stored: Any) -> None:
-    inner, pieces = response.stream, translate.Pieces()
+def _tee_async(response: Any, stored: Callable[[Json], None]) -> None:
+    inner, pieces = response.aiter_bytes, translate.Pieces()
 
-    class Stream(_httpx.AsyncByteStream):  # type: ignore[misc]  # untyped, as above
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for chunk in inner:
-                message = pieces.feed(chunk)
-                if message is not None:
-                    await aside(stored, message)
-                yield chunk
+    async def aiter_bytes(*args: Any) -> AsyncIterator[bytes]:
+        async for chunk in inner(*args):
+            message = pieces.feed(chunk)
+            if message is not None:
+                await aside(stored, message)
+            yield chunk
 
-        async def aclose(self) -> None:
-            await inner.aclose()
-
-    response.stream = Stream()
+    response.aiter_bytes = aiter_bytes

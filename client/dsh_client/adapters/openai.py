@@ -28,6 +28,7 @@ class DshdRunner:
 
     Attributes:
         recorder: The session; `recorder.flush()` opens the latch after a failure, `recorder.close()` gives it up.
+        failure: What stopped a run; the SDK's own error does not tell.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class DshdRunner:
         """Name the session and the model, which the ledger is not told; see `Settings` for the rest."""
         self.recorder = Recorder(session, "openai", settings)
         self._model = model
+        self.failure: BaseException | None = None
         self._said = 0
         self._answered: list[str] = []
         self._attempted: set[str] = set()
@@ -79,6 +81,13 @@ class DshdRunner:
         return execute
 
     def _save(self, checkpoint: Json) -> None:
+        try:
+            self._store(checkpoint)
+        except BaseException as failure:
+            self.failure = self.failure or failure
+            raise
+
+    def _store(self, checkpoint: Json) -> None:
         if checkpoint["phase"] == "boundary":
             self._settle(checkpoint)
             self._request(checkpoint)

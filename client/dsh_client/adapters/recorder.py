@@ -100,6 +100,12 @@ class Recorder:
         """The session's id; of a new session, None before the first hook."""
         return self._handle.id if self._handle else self._wanted
 
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether a request has passed its checkpoint and has no answer yet."""
+        with self._lock:
+            return self._course is not None and self._course.awaits_answer
+
     def effect_of(self, tool: str, declared: Effect | None) -> Effect | None:
         """Return what a tool does: as the settings say, else as it declares."""
         return self._settings.get("effects", {}).get(tool) or declared

@@ -143,6 +143,7 @@ async def runner(dshd: DshdLoop) -> str:
     running = client.beta.messages.tool_runner(
         model="fake",
         max_tokens=100,
+        thread=False,
         tools=dshd.tools([tool(name) for name in TOOLS]),
         messages=await dshd.amessages(PROMPT),
     )
@@ -161,6 +162,8 @@ def main() -> None:
     dshd = DshdLoop(bench.session, **bench.settings)
     bench.arm(dshd.recorder)
     mode = bench.options.get("mode", "loop")
+    if mode == "runner":
+        bench.options["sequential"] = "yes"  # the runner takes one tool after the other
     print(asyncio.run(runner(dshd)) if mode == "runner" else loop(dshd, stream=mode == "stream"))
     dshd.recorder.close()
 

@@ -19,6 +19,7 @@ from openai.lib.responses_tool_runner import (
     AsyncResponsesToolRunner,
     RegisteredFunction,
     ResponsesToolRunner,
+    ToolRunnerError,
 )
 
 from dsh_client.adapters import keys
@@ -138,7 +139,10 @@ async def aloop(dshd: DshdRunner) -> str:
 def main() -> None:
     dshd = DshdRunner(bench.session, model="fake", **bench.settings)
     bench.arm(dshd.recorder)
-    print(asyncio.run(aloop(dshd)) if bench.options.get("mode") == "async" else loop(dshd))
+    try:
+        print(asyncio.run(aloop(dshd)) if bench.options.get("mode") == "async" else loop(dshd))
+    except ToolRunnerError as error:
+        raise dshd.failure or error from None
     dshd.recorder.close()
 
 
