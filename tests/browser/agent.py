@@ -16,7 +16,7 @@ from dsh_client.session import open_session
 if TYPE_CHECKING:
     from dsh_client.session import Session, Step, Turn
 
-HEADER = {
+HEADER: dict[str, Any] = {
     "config": {"provider": "scripted", "model": "planner-2"},
     "system": "You look after releases. Use the tools; never tell people the same thing twice.",
     "tools": [
@@ -139,7 +139,11 @@ def second_turn(turn: Turn) -> None:
 def play(session: Session, folder: Path) -> None:
     """Play the turn that this life of the agent is about."""
     if not session.repairs:
-        title = {"title": "Move release 4.2", "messageSeqs": [], "source": {"kind": "user"}}
+        title: dict[str, Any] = {
+            "title": "Move release 4.2",
+            "messageSeqs": [],
+            "source": {"kind": "user"},
+        }
         session.append([{"type": "session/title", "data": title}])
         with session.turn("Move release 4.2 to Friday and tell the team and sales.") as turn:
             first_turn(turn, folder)

@@ -53,6 +53,7 @@ class Builder:
         self._draft: Draft | None = None
         self._calls: dict[str, Call] = {}  # of the open turn, nested ones too
         self._results: dict[Any, Call] = {}  # by the seq of their result, for rewrites
+        self._asked = 0
         self._last: tuple[int, Any] = (-1, None)
         self._takers: dict[str, Callable[[int, Any, Json, Json], None]] = {
             "turn/start": self._turn_start,
@@ -77,6 +78,8 @@ class Builder:
     def take(self, event: Json) -> None:
         """Take the next event."""
         seq, time = self.model.events, event.get("time")
+        if type(event.get("seq")) is int:
+            seq = event["seq"]
         kind, data = str(event.get("type")), as_object(event.get("data"))
         self.model.events += 1
         if kind != "assistant/chunk":
@@ -195,6 +198,8 @@ class Builder:
 
     def _ask(self, seq: int, block: Json) -> None:
         call = Call(str(block.get("id")), str(block.get("name")), block.get("arguments"), seq)
+        call.place = self._asked
+        self._asked += 1
         self._calls[call.id] = call
         if self._step is not None:
             self._step.items.append(call)

@@ -298,7 +298,7 @@ def _mark(mark: Mark) -> str:
 
 
 def _target(call: Call) -> str:
-    return f"c{call.seq}" if call.seq is not None else f"a{call.asked_seq}"
+    return f"c{call.seq}" if call.seq is not None else f"a{call.place}"
 
 
 def _clock(time: object) -> str:

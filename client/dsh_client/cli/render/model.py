@@ -60,6 +60,7 @@ class Call:
     """A tool call and what became of it.
 
     Attributes:
+        place: How many calls of the session came before it.
         asked_seq: The message that asks for it, or -1.
         seq: Its `tool/call`, or None: it was not started.
         end_seq: Its result, or None.
@@ -76,6 +77,7 @@ class Call:
     name: str
     arguments: Any
     asked_seq: int
+    place: int = 0
     seq: int | None = None
     time: Any = None
     end_seq: int | None = None

@@ -96,7 +96,7 @@ class Axis:
 
     def _lay_out(self, model: Model) -> None:
         ticks = sorted(model.ticks, key=lambda tick: tick.seq)
-        deltas: list[float] = [0.0]
+        deltas: list[float] = [0.0][: len(ticks)]
         for before, after in pairwise(ticks):
             known = isinstance(before.time, int) and isinstance(after.time, int)
             deltas.append(max(after.time - before.time, 0) if known else 0)
