@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from dsh_protocol.errors import EXIT_CANNOT_START, EXIT_FAILURE, EXIT_OK, RootLockedError
+from dsh_protocol.errors import EXIT_CANNOT_START, RootLockedError
 from dsh_protocol.version import FORMAT_VERSION, PROTOCOL_VERSION, VERSION
 from dshd.settings import (
     DEFAULT_BATCH_WINDOW_S,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dshd.settings import ServeFlags
 
-_VERBS = ("serve", "verify")
+_VERBS = ("serve", "verify", "salvage")
 _SWITCH_S = 0.0005
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     fill_standard_fds()
     words = list(sys.argv[1:] if argv is None else argv)
     flags = _parser().parse_args(_with_verb(words))
-    return _verify(flags) if flags.verb == "verify" else _serve(flags)
+    return _serve(flags) if flags.verb == "serve" else _offline(flags)
 
 
 def fill_standard_fds() -> None:
@@ -88,16 +88,36 @@ def _parser() -> argparse.ArgumentParser:
         "--log-level", choices=_LOG_LEVELS, default="info", help="what the daemon's own log tells"
     )
     verify = verbs.add_parser(
-        "verify", help="check a stored session without a daemon; changes nothing"
+        "verify", help="check stored sessions without a daemon; changes nothing"
     )
+    salvage = verbs.add_parser(
+        "salvage", help="write a new session from what can be read of a damaged one"
+    )
+    _add_offline(verify, salvage)
+    return parser
+
+
+def _add_offline(verify: argparse.ArgumentParser, salvage: argparse.ArgumentParser) -> None:
     verify.add_argument(
+        "target",
+        metavar="PATH|ID",
+        nargs="?",
+        help="a log file, a session's folder, a session's id, or a root (default: the whole root)",
+    )
+    salvage.add_argument(
         "target", metavar="PATH|ID", help="a log file, a session's folder, or a session's id"
     )
-    verify.add_argument(
-        "--root", metavar="DIR", help="where sessions are kept (default: $DSHD_ROOT, …)"
+    salvage.add_argument(
+        "--to",
+        metavar="DIR",
+        help="the root that gets the new session (default: the same, while no daemon runs)",
     )
-    verify.add_argument("--json", action="store_true", help="print one JSON document")
-    return parser
+    salvage.add_argument("--id", help="of the new session (default with --to: the old one's)")
+    for verb in (verify, salvage):
+        verb.add_argument(
+            "--root", metavar="DIR", help="where sessions are kept (default: $DSHD_ROOT, …)"
+        )
+        verb.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def _seconds(text: str) -> float:
@@ -156,23 +176,16 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def _verify(flags: argparse.Namespace) -> int:
-    """Check a stored session and print what was found; exit 0 only where it is whole."""
+def _offline(flags: argparse.Namespace) -> int:
+    """Run a verb that needs no daemon."""
     from dsh_protocol import paths
-    from dshd.storage.jsonl.verify import verify
+    from dshd import offline
 
     try:
         root = Path(paths.root_dir(os.environ, flags.root))
     except paths.PathUnusableError as exc:
         return _cannot_start(str(exc))
-    report = verify(flags.target, root)
-    text = report.to_json() if flags.json else report.to_text()
-    try:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
-    except OSError:
-        return EXIT_FAILURE
-    return EXIT_OK if report.whole else EXIT_FAILURE
+    return (offline.run_verify if flags.verb == "verify" else offline.run_salvage)(flags, root)
 
 
 if __name__ == "__main__":

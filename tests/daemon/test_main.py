@@ -50,7 +50,7 @@ def test_the_version_names_protocol_and_format_too(capsys: pytest.CaptureFixture
         ["--batch-window", "soon"],
         ["--batch-window", "-1"],
         ["--batch-window", "nan"],
-        ["verify"],
+        ["salvage"],
         ["start"],
     ],
 )

@@ -131,7 +131,7 @@ def test_a_damaged_source_can_be_forked_in_front_of_the_damage_only(
             log.append(stored(turn(number), first_seq=(number - 1) * TURN))
     path = shared_daemon.root / "_no-cwd" / fresh_id / "session.jsonl.zstd"
     data = bytearray(path.read_bytes())
-    frames = [at for at in range(len(data)) if data[at : at + 4] == b"\x28\xb5\x2f\xfd"]
+    frames = [at for at in range(len(data)) if data.startswith(b"\x28\xb5\x2f\xfd", at)]
     data[frames[2] + 30] ^= 0x40
     path.write_bytes(data)
     good = connection.call("session.fork", id=fresh_id, boundary=TURN - 1)["session"]
@@ -144,7 +144,7 @@ def test_a_damaged_source_can_be_forked_in_front_of_the_damage_only(
 
 def lay_large(root: Path, session_id: str, size: int) -> int:
     """Lay a stored session of about so many bytes, closed by a daemon's rules, and return its length."""
-    noise = random.Random(1)
+    noise = random.Random(1)  # noqa: S311  # filling, not a secret
     fold, length = Fold(), 0
     with closing(open_store(root).create(Header(id=session_id, created_at=1))) as handle:
         for number in range(1, TURNS + 1):
@@ -181,7 +181,8 @@ def test_forking_a_large_session_many_times_costs_little_time_and_no_memory(
     length = lay_large(tmp_path / "root", "large", SIZE_MB * MB)
     with open_daemon(tmp_path) as daemon, daemon.connect() as one:
         assert one.call("session.stat", id="large")["session"]["nextSeq"] == length
-        before, took = rss(daemon.pid), []
+        before = rss(daemon.pid)
+        took: list[float] = []
         middle = length // TURNS * (TURNS // 2) - 1  # every turn is as long
         for number in range(TIMES):
             began = time.perf_counter()

@@ -7,18 +7,29 @@ that is being written at that moment is seen as a torn tail.
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from dsh_protocol.defects import defect_text
 from dsh_protocol.errors import DshdError, SessionNotFoundError
 from dshd.storage.files import READ, RealDisk
+from dshd.storage.jsonl.derived import Lineage, lineage_of, read_derived
 from dshd.storage.jsonl.faults import corrupt, read_error, unsafe
 from dshd.storage.jsonl.index import SeqIndex
 from dshd.storage.jsonl.layout import LOG_NAMES, RAW_LOG, ZSTD_LOG, check_id
 from dshd.storage.jsonl.root import Root
 from dshd.storage.jsonl.scan import Source, Walk, read_header
+from dshd.storage.jsonl.store import open_store
 from dshd.storage.jsonl.vocabulary import find_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dsh_protocol.vocabulary import Event
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,39 +67,64 @@ class Report(msgspec.Struct, rename="camel", kw_only=True):
         try:
             return msgspec.json.encode(self).decode()
         except UnicodeEncodeError:  # half of a surrogate pair, in an odd id
-            plain = msgspec.structs.replace(self, id=_shown(self.id), target=_shown(self.target))
+            plain = msgspec.structs.replace(self, id=shown(self.id), target=shown(self.target))
             return msgspec.json.encode(plain).decode()
 
     def to_text(self) -> str:
         """Return the report for a person, control characters escaped."""
         verdict = "whole" if self.whole else "not whole"
-        lines = [f"{_shown(self.path or self.target)}: {verdict}"]
+        lines = [f"{shown(self.path or self.target)}: {verdict}"]
         if self.id is not None:
             lines.append(
-                f"  session {_shown(self.id)}, {self.events} events in {self.good_bytes} bytes"
+                f"  session {shown(self.id)}, {self.events} events in {self.good_bytes} bytes"
             )
         if self.unchecked_frames:
             lines.append(f"  {self.unchecked_frames} of {self.frames} frames carry no checksum")
-        lines += [f"  {finding.kind}: {_shown(finding.message)}" for finding in self.findings]
+        lines += [f"  {finding.kind}: {shown(finding.message)}" for finding in self.findings]
         return "\n".join(lines)
 
 
-def verify(target: str, root: Path) -> Report:
+Judge = Callable[["Event"], "str | None"]
+"""Takes the events of one log in order and says which rule one breaks, that only the whole log can tell."""
+Progress = Callable[[int, int], None]
+"""Is told how many bytes of how many were gone through."""
+
+
+class Looker(NamedTuple):
+    """Who looks on.
+
+    Attributes:
+        judge: Makes a judge for one log; none judges nothing.
+        progress: Of one log.
+    """
+
+    judge: Callable[[], Judge] | None = None
+    progress: Progress | None = None
+
+
+_NOBODY = Looker()
+
+
+def verify(target: str, root: Path, looker: Looker = _NOBODY) -> Report:
     """Check one session.
 
     Args:
         target: The path of a log or of a session's directory, where it has a slash or stands in the file system; else
             a session's id.
         root: Where ids are looked for.
+        looker: Who looks on.
     """
     report = Report(target=target, path="")
     try:
-        report.path = _path_of(target, root)
-        _check(report)
+        report.path = path_of(target, root)
+        _check(report, looker)
     except DshdError as error:
         offset = error.facts.get("offset")
         at = offset if isinstance(offset, int) else None
         report.findings.append(Finding(error.kind, error.message, at))
+    except FileNotFoundError:
+        text = f"there is no {report.path!r}"
+        report.findings.append(Finding(SessionNotFoundError.kind, text))
     except OSError as error:
         told = read_error(error, report.path or target)
         report.findings.append(Finding(told.kind, told.message))
@@ -96,7 +132,62 @@ def verify(target: str, root: Path) -> Report:
     return report
 
 
-def _path_of(target: str, root: Path) -> str:
+class RootReport(msgspec.Struct, rename="camel", kw_only=True):
+    """What was found under a root: a report for each session, and how many of them are whole."""
+
+    root: str
+    whole: bool
+    count: int
+    whole_count: int
+    sessions: list[Report]
+
+    def to_json(self) -> str:
+        """Return the report as one JSON document."""
+        sessions = ",".join(report.to_json() for report in self.sessions)
+        rest = msgspec.structs.replace(self, sessions=[])
+        return msgspec.json.encode(rest).decode()[:-2] + sessions + "]}"
+
+    def to_text(self) -> str:
+        """Return what a person wants to know: every session that is not whole, and the count."""
+        lines = [report.to_text() for report in self.sessions if not report.whole]
+        return "\n".join([*lines, f"{self.whole_count} of {self.count} sessions are whole"])
+
+
+def verify_root(
+    root: Path, looker: Looker = _NOBODY, begin: Callable[[int, int], None] | None = None
+) -> RootReport:
+    """Check every session under a root, each by itself.
+
+    Args:
+        root: The directory of projects.
+        looker: Who looks on.
+        begin: Is told which session of how many is begun.
+    """
+    store = open_store(root)
+    sessions = sorted(store.list(), key=lambda stored: stored.path)
+    reports: list[Report] = []
+    for number, stored in enumerate(sessions):
+        if begin is not None:
+            begin(number, len(sessions))
+        report = Report(target=stored.session_id, path=stored.path, id=stored.session_id)
+        if stored.header is not None:
+            report = verify(stored.path, root, looker)
+        problem = stored.problem
+        if problem is not None and all(problem.kind != one.kind for one in report.findings):
+            report.findings.append(Finding(problem.kind, problem.message, problem.offset))
+        report.whole = not report.findings
+        reports.append(report)
+    good = sum(report.whole for report in reports)
+    return RootReport(
+        root=str(root),
+        whole=good == len(reports),
+        count=len(reports),
+        whole_count=good,
+        sessions=reports,
+    )
+
+
+def path_of(target: str, root: Path) -> str:
     """Return the path of the log that is meant."""
     if os.sep not in target and not Path(target).exists():
         places = Root(os.fspath(root), RealDisk()).find(check_id(target))
@@ -112,37 +203,68 @@ def _path_of(target: str, root: Path) -> str:
     return paths[0]
 
 
-def _check(report: Report) -> None:
+def _check(report: Report, looker: Looker) -> None:
     name = Path(report.path).name
-    if name not in {ZSTD_LOG, RAW_LOG} and not name.endswith((".jsonl", ".jsonl.zstd")):
+    if not name.endswith((RAW_LOG, ZSTD_LOG, ".jsonl", ".jsonl.zstd")):
         raise unsafe(report.path, "no session log by its name")
     disk = RealDisk()
     fd = disk.open(report.path, READ)
     try:
-        source = Source(disk, fd, report.path, name.endswith(".zstd"))
-        report.size_bytes = disk.fstat(fd).st_size
-        _scan(report, source)
+        found = disk.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise unsafe(report.path, "no regular file")
+        report.size_bytes = found.st_size
+        _scan(report, Source(disk, fd, report.path, name.endswith(".zstd")), looker)
     finally:
         disk.close(fd)
 
 
-def _scan(report: Report, source: Source) -> None:
+def _scan(report: Report, source: Source, looker: Looker) -> None:
     header, first = read_header(source, report.size_bytes)
     report.id, report.good_bytes = header.id, first
-    index = SeqIndex()
-    index.add(first, 0)
-    walk = Walk(source, index, index.last(), report.size_bytes)
+    lineage = _lineage(source, first, report.size_bytes)
+    index = SeqIndex([(first, 0)])
+    walk = Walk(source, index, index.last(), report.size_bytes, lineage.known, crc=0)
+    batches = _judged(walk, report, looker)
     try:
-        problem = find_problem(walk.batches(), index, source.path)
+        problem = find_problem(batches, index, source.path)
     finally:
         report.good_bytes, report.events = walk.offset, walk.seq
         report.frames, report.unchecked_frames = walk.frames, walk.unchecked_frames
     if walk.torn is not None:
         text = f"{walk.torn.size} bytes behind the last good one: {walk.torn.reason}"
         report.findings.append(Finding("TORN_TAIL", text, walk.torn.offset))
+    problem = problem or lineage.loss
     if problem is not None:
         raise problem
 
 
-def _shown(text: str | None) -> str:
+def _lineage(source: Source, first: int, size: int) -> Lineage:
+    """Return what the derived file says that is kept beside a log in its place."""
+    if Path(source.path).name not in LOG_NAMES:
+        return Lineage()
+    directory = source.disk.open_root(str(Path(source.path).parent))
+    try:
+        return lineage_of(read_derived(source.disk, directory, whole=False), source, first, size)
+    finally:
+        source.disk.close(directory)
+
+
+def _judged(walk: Walk, report: Report, looker: Looker) -> Iterator[list[Event]]:
+    """Yield a walk's events, with somebody looking on."""
+    judge = None if looker.judge is None else looker.judge()
+    for batch in walk.batches():
+        for event in batch:
+            rule = None if judge is None else judge(event)
+            if rule is not None:
+                text = f"event {event['seq']} breaks {rule!r}: {defect_text(rule)}"
+                report.findings.append(Finding("LOG_CORRUPT", text, walk.offset))
+                judge = None
+        if looker.progress is not None:
+            looker.progress(walk.offset, report.size_bytes)
+        yield batch
+
+
+def shown(text: str | None) -> str:
+    """Return a text with what a terminal must not be sent escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text or "")
