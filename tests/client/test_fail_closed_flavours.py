@@ -41,8 +41,8 @@ def daemon(disk: TinyDisk) -> Generator[DaemonProcess, None, None]:
 
 
 def bulk() -> str:
-    """A text that no compression gets into the rest of a page."""
-    return secrets.token_hex(16 * 1024)
+    """A text that no compression gets into the few pages that a file beside the log gives back when it is replaced."""
+    return secrets.token_hex(64 * 1024)
 
 
 def asked() -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from support.vectors import vectors
 
 if TYPE_CHECKING:
     from support.daemon import DaemonProcess
+    from support.rpc import Connection
 
 TABLE = Path(__file__).parent / "admitted.json"
 LOGS = [log for log in recorded_logs() if log.loads and not log.is_legacy]
@@ -82,10 +83,20 @@ def check_reading(
     daemon: DaemonProcess, log: Recorded, player: Player, events: list[dict[str, Any]]
 ) -> None:
     with daemon.connect() as connection:
-        found = connection.call("session.read", id=player.session_id)["events"]
+        found = read_whole(connection, player.session_id)
     assert same_log(found, events)
     if not any(is_of_the_daemon(event) for event in found):
         assert sha256(found) == log.facts["stored_events_sha256"]
+
+
+def read_whole(connection: Connection, session_id: str) -> list[dict[str, Any]]:
+    """Return every event of a session, in pages as large as the daemon gives."""
+    found: list[dict[str, Any]] = []
+    while True:
+        page = connection.call("session.read", id=session_id, offset=len(found))
+        found += page["events"]
+        if page["end"]:
+            return found
 
 
 def same_log(found: list[dict[str, Any]], recorded: list[dict[str, Any]]) -> bool:

@@ -89,10 +89,13 @@ class FakeDaemon:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(self.path))
-        listener.listen(64)
-        self._listener = listener
+        with self._lock:
+            if self._listener is not None:
+                return  # a restart that was due has happened already
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            listener.bind(str(self.path))
+            listener.listen(64)
+            self._listener = listener
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
     def crash(self) -> None:
