@@ -6,7 +6,7 @@
 #
 #   make lint, types   the parts of check              make format       let ruff lay the code out
 #   make test-fast     tests that are not marked slow  make test-slow    the others
-#   make test-all      every test on Python 3.11, 3.12 and 3.13, as far as this machine has them
+#   make test-all      the tests of this tree on Python 3.11, 3.12 and 3.13, as far as this machine has them
 #   make adapters      every adapter in an environment of its own with its framework (ADAPTERS=langgraph: one)
 #   make golden        write the golden files anew from the code; then read the diff
 #   make docs          write the generated tables of PROTOCOL.md and ERRORS.md anew
@@ -23,6 +23,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := daemon client protocol tests
 PYTEST := $(BIN)/python -m pytest -q
+
+# Most tests wait for processes: a few at a time. Those that measure time or memory run when the others are done.
+JOBS ?= 3
+TOGETHER := -n $(JOBS) --dist loadscope
 
 # The first interpreter on PATH that runs and is new enough.
 PYTHON ?= $(firstword $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
@@ -61,16 +65,17 @@ demo: $(RUN)
 	@$(BIN)/python client/examples/demo/run.py
 
 test: $(TESTS)
-	@$(PYTEST)
+	@$(PYTEST) $(TOGETHER) -m "not alone"
+	@$(PYTEST) -m alone
 
 test-fast: $(TESTS)
-	@$(PYTEST) -m "not slow"
+	@$(PYTEST) $(TOGETHER) -m "not slow and not alone"
 
 test-slow: $(TESTS)
-	@$(PYTEST) -m slow
+	@$(PYTEST) -m "slow or alone"
 
 test-all:
-	@.ci/test-all
+	@.ci/test-all $(TOGETHER) -m "not alone and not slow"
 
 check: lint types test-fast
 

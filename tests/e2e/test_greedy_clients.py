@@ -26,6 +26,8 @@ from support.rpc import Connection
 if TYPE_CHECKING:
     from support.daemon import DaemonProcess
 
+pytestmark = pytest.mark.alone
+
 NOISE_S = 0.3  # of a busy machine, on top of twice the time that it takes alone
 
 
