@@ -20,7 +20,7 @@ from dshd.sessions.fold import Fold
 from dshd.sessions.folding import kept_fold, surface_problem
 from dshd.sessions.foldstate import decode_state, encode_state, take_state
 from dshd.sessions.keeping import summary_of
-from dshd.sessions.reading import format_problem
+from dshd.sessions.reading import format_problem, unfaithful
 from dshd.sessions.session import now_ms
 from dshd.sessions.surface import SurfaceDefectError
 from dshd.sessions.values import members
@@ -97,6 +97,9 @@ def _make(registry: Registry, wish: _Wish, live: SessionHandle | None) -> Fold |
             return _copy(registry, wish, live)
     source = registry.store.open(wish.source_id, "read")
     try:
+        problem = registry.store.stat(wish.source_id).problem
+        if problem is not None:
+            raise unfaithful(wish.source_id, problem, "salvage it")
         return _copy(registry, wish, source)
     finally:
         source.close()

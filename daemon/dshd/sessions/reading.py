@@ -244,7 +244,7 @@ def _stored_history(registry: Registry, session_id: str, page: MessagePage) -> d
     try:
         stored = registry.store.stat(session_id)
         if stored.problem is not None and not page.partial:
-            raise _unfaithful(session_id, stored.problem)
+            raise unfaithful(session_id, stored.problem, "ask for a partial history")
         record = registry.store.read_holder(session_id)
         alive = record is not None and holder_alive(record)
         return _history(handle.read(), handle.header, page, interrupted=not alive)
@@ -252,11 +252,11 @@ def _stored_history(registry: Registry, session_id: str, page: MessagePage) -> d
         handle.close()
 
 
-def _unfaithful(session_id: str, problem: Problem) -> DshdError:
+def unfaithful(session_id: str, problem: Problem, remedy: str) -> DshdError:
     """The refusal of a history for what is wrong with the log as a whole: its place, its header, a second log."""
     kind = FormatUnsupportedError if problem.kind == "FORMAT_UNSUPPORTED" else LogCorruptError
     return kind(
-        f"session '{session_id}': {problem.message}; ask for a partial history, or read its events",
+        f"session '{session_id}': {problem.message}; {remedy}, or read its events",
         session=session_id,
         path=problem.path,
     )

@@ -133,6 +133,8 @@ class LogFile:
         else:
             if not os.path.samestat(ours, named):
                 self._seal = "another file stands in its place"
+            elif ours.st_uid != os.geteuid():
+                self._seal = f"it belongs to user {ours.st_uid} now"
             elif ours.st_size != self.size:
                 self._seal = f"it has {ours.st_size} bytes, and {self.size} were written"
         self.require_writable()
