@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +17,7 @@ from support.events import stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from support.daemon import DaemonProcess
     from support.rpc import Connection
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 GOOD = [events.turn_start(), events.step_start(), events.user(), events.step_end()]
 CLOSED = [*GOOD, events.turn_end()]
 NOBODY = 65534
-Touch = "Callable[[Path], None]"
 
 
 def delete(log: Path) -> None:
