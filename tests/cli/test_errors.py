@@ -64,7 +64,15 @@ def test_an_aborted_tool_checkpoint_is_a_refusal(daemon: ScriptedDaemon, dshctl:
 def test_a_daemon_that_does_not_run_is_exit_code_3(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
-    words = {"list": [], "status": [], "rpc": ["daemon.status"]}.get(verb, ["a1"])
+    none: list[str] = []
+    special = {
+        "list": none,
+        "status": none,
+        "top": none,
+        "rpc": ["daemon.status"],
+        "diff": ["a1", "b1"],
+    }
+    words = special.get(verb, ["a1"])
     for place in ("nowhere", "x" * 200):
         assert main(["--socket", str(tmp_path / place), verb, *words]) == 3
         out, err = capsys.readouterr()

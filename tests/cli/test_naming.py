@@ -103,7 +103,7 @@ def test_a_unique_beginning_of_an_id_is_enough(daemon: ScriptedDaemon, dshctl: D
         return {"session": session("abc-9"), "writer": None, "recovery": None}
 
     daemon.answers["session.open"] = stat
-    serve_pages(daemon, ["x", "abc-9", "abd"], size=2)
+    serve_pages(daemon, ["x", "abc-9", "abx"], size=2)
     assert dshctl("-o", "json", "show", "abc").document["session"]["id"] == "abc-9"
     ambiguous = dshctl("show", "ab")
     assert ambiguous.code == 2
@@ -111,7 +111,7 @@ def test_a_unique_beginning_of_an_id_is_enough(daemon: ScriptedDaemon, dshctl: D
     assert ambiguous.err.splitlines() == [
         "dshctl: 2 sessions begin with 'ab'; write more of the id:",
         "  abc-9",
-        "  abd",
+        "  abx",
     ]
     none = dshctl("show", "zz")
     assert none.code == 4

@@ -155,7 +155,7 @@ def test_what_a_recovery_would_say_is_due_and_not_done() -> None:
 
 def test_streamed_pieces_are_folded_or_kept_where_no_message_came() -> None:
     begun = [events.turn_start(), events.step_start(), events.user(), events.request_header()]
-    pieces = [events.chunk("Hel"), events.chunk("lo")]
+    pieces = [events.chunk("Good "), events.chunk("day")]
     (step,) = [
         step for _, step in modelled(events.stored([*begun, *pieces, events.assistant()])).steps
     ]
@@ -164,7 +164,7 @@ def test_streamed_pieces_are_folded_or_kept_where_no_message_came() -> None:
     model = modelled(events.stored([*begun, *pieces]))
     draft = model.steps[0][1].items[-1]
     assert getattr(draft, "draft", False)
-    assert getattr(draft, "blocks", None) == [{"type": "text", "text": "Hello"}]
+    assert getattr(draft, "blocks", None) == [{"type": "text", "text": "Good day"}]
     assert "no message was stored" in "".join(html.render(model, 0))
 
 
