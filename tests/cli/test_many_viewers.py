@@ -1,4 +1,4 @@
-"""Ten viewers of one session while it grows by far more than a connection may hold: memory stays flat, nobody misses one."""
+"""Ten viewers of one session that grows beyond what a connection may hold: memory stays flat, nobody misses one."""
 
 from __future__ import annotations
 

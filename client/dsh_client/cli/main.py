@@ -71,6 +71,8 @@ examples:
   dshctl list                       newest activity first
   dshctl show @last                 the session used last
   dshctl log 0198 -n 20             its last 20 events; a unique beginning of the id will do
+  dshctl tail @last                 its last events, and what comes
+  dshctl export @last --to run.html one page to read
   dshctl recover 0198 --apply       close the turn that a crash left open
   dshctl -o json list               the daemon's answer, for programs
 
