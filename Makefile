@@ -8,6 +8,7 @@
 #   make test-fast     tests that are not marked slow  make test-slow    the others
 #   make test-all      the tests of this tree on Python 3.11, 3.12 and 3.13, as far as this machine has them
 #   make adapters      every adapter in an environment of its own with its framework (ADAPTERS=langgraph: one)
+#   make bitflips      flip every bit of a log, one at a time: an hour or two; STEP=64 flips every 64th
 #   make golden        write the golden files anew from the code; then read the diff
 #   make docs          write the generated tables of PROTOCOL.md and ERRORS.md anew
 #   make browser       exported pages in a headless Chromium (Debian's; installed if missing, as root)
@@ -96,6 +97,10 @@ format: $(DEV)
 
 adapters:
 	@.ci/adapters "$(PYTHON)" $(ADAPTERS)
+
+bitflips: $(TESTS)
+	@PYTHONPATH=tests $(BIN)/python tests/storage/bitflips.py zstd $(STEP)
+	@PYTHONPATH=tests $(BIN)/python tests/storage/bitflips.py none $(STEP)
 
 golden: $(TESTS)
 	@$(BIN)/python -m tests.golden.write
