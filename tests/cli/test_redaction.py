@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cli.scripted import session
 from dsh_client.cli.cleaning import EventCleaner
 from dsh_client.cli.redaction import SHAPES, Pieces, Redactor, find
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cli.conftest import Ended
+    from cli.scripted import ScriptedDaemon
+
+    Dshctl = Callable[..., Ended]
 
 PEM = (
     "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\nAAAA\n-----END OPENSSH PRIVATE KEY-----"
@@ -192,3 +201,25 @@ def test_chunks_of_events_are_searched_as_one_text_over_pages_too() -> None:
 def test_without_a_redactor_events_pass_untouched() -> None:
     events = [chunk(0, "password=hunter2")]
     assert EventCleaner(None).events(events) is events
+
+
+def test_many_short_texts_are_searched_as_one() -> None:
+    redactor = Redactor()
+    plain = ["fix the parser", "move a token"]
+    assert redactor.texts(plain) is plain
+    assert redactor.texts([*plain, "password=hunter2"]) == [*plain, "password=[redacted password]"]
+    assert redactor.total == 1
+
+
+def test_a_title_with_a_secret_is_hidden_in_the_list(
+    daemon: ScriptedDaemon, dshctl: Dshctl
+) -> None:
+    found = [session("a1", title="use password=hunter2"), session("a2", title="plain")]
+    daemon.answers["session.list"] = lambda _: {"sessions": found, "nextCursor": None}
+    ended = dshctl("-o", "json", "list")
+    assert [one["title"] for one in ended.document["sessions"]] == [
+        "use password=[redacted password]",
+        "plain",
+    ]
+    assert ended.err == "1 likely secret is hidden (1 password); to see them: --no-redact\n"
+    assert "hunter2" in dshctl("list", "--no-redact").out

@@ -165,7 +165,7 @@ def build_parser() -> Parser:
             verb.name,
             aliases=verb.aliases,
             help=verb.summary,
-            description=verb.summary.capitalize() + ".",
+            description=f"{verb.summary[:1].upper()}{verb.summary[1:]}.",
             formatter_class=_HelpText,
             allow_abbrev=False,
         )

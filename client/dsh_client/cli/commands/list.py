@@ -61,9 +61,11 @@ def run(arguments: Namespace, context: Context) -> int:
     limit = arguments.limit if arguments.limit > 0 else None
     pages = list(context.sessions(filters, limit))
     merged = {**pages[-1], "sessions": _distinct(pages)}
-    for session in merged["sessions"]:
-        if session.get("title"):
-            session["title"] = context.clean(session["title"])
+    titled = [session for session in merged["sessions"] if session.get("title")]
+    if titled and context.redactor is not None:
+        titles = context.redactor.texts([str(session["title"]) for session in titled])
+        for session, title in zip(titled, titles, strict=True):
+            session["title"] = title
     if context.out.form == "json":
         context.out.json(merged)
         return EXIT_OK
