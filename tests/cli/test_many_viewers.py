@@ -78,5 +78,4 @@ def test_ten_viewers_of_a_session_that_grows(tmp_path: Path) -> None:
             most = max(most, resident_mib(daemon))
     assert [viewer.seen for viewer in viewers] == [total] * VIEWERS
     assert all(viewer.in_order for viewer in viewers)
-    assert viewers[0].follower.lags >= 1
     assert most - before < ALLOWED_MIB, (before, most)
