@@ -82,3 +82,15 @@ def test_whatever_is_packed_expands_to_the_same_events(members: list[Any]) -> No
     rows = pack(events)
     assert len(rows) <= len(events)
     assert [event for row in rows for event in expand(row)] == events
+
+
+@pytest.mark.parametrize("text", ["," * 9_000_000, '["\\' * 3_000_000, "{\\" * 3_000_000])
+def test_a_large_text_is_not_taken_for_many_values(text: str) -> None:
+    event = {"type": "llm/retry", "seq": 0, "time": 1, "data": text}
+    assert expand(pack([event])[0]) == [event]
+
+
+def test_a_row_of_too_many_values_is_refused_before_it_is_read() -> None:
+    for row in (b"[" + b"0," * 2_100_000 + b"0]", b'{"x":[' + b'"",' * 2_100_000 + b'""]}'):
+        with pytest.raises(RowDefectError, match="two million values"):
+            expand(row)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 MIN_RUN = 3
 _MAX_SAFE = 2**53 - 1
+_MAX_VALUES = 2_000_000
+"""Of a row; counted before it is read, so that none takes more than some hundred megabytes."""
+_PIECE = 256 * 1024
 _BEYOND = {"too-deep", "number-range"}
 _EVENT_KEYS = {"type", "seq", "time", "data"}
 _ROW_KEYS = {"type", "seq0", "time0", "data"}
@@ -186,6 +189,8 @@ def unpack(line: bytes) -> Iterator[Any]:
     Raises:
         RowDefectError: Not JSON, or a packed row of the wrong shape. Raised here, not while iterating.
     """
+    if len(line) > _MAX_VALUES and _has_too_many_values(line):
+        raise RowDefectError("more than two million values", whole=True)
     try:
         value = decode_stored(line)
     except JsonTextError as error:
@@ -196,6 +201,24 @@ def unpack(line: bytes) -> Iterator[Any]:
     if not isinstance(kind, str) or kind not in _DELTA_OF:
         return iter((value,))
     return _unpacked(kind, value)
+
+
+def _has_too_many_values(line: bytes) -> bool:
+    """Count a row's values a piece at a time, so that counting takes no memory either."""
+    found, at, inside = 0, 0, False
+    if line.count(b",") + line.count(b"[") + line.count(b"{") < _MAX_VALUES:
+        return False
+    while at < len(line) and found <= _MAX_VALUES:
+        end = at + _PIECE
+        while line[end - 1 : end] == b"\\":  # an escape is not cut in two
+            end += 1
+        piece = line[at:end].replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.split(b'"')
+        bare = b"".join(parts[inside::2])
+        found += bare.count(b",") + bare.count(b"[") + bare.count(b"{")
+        inside ^= len(parts) % 2 == 0
+        at = end
+    return found > _MAX_VALUES
 
 
 def _require(holds: object, what: str) -> None:
