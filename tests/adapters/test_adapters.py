@@ -5,6 +5,8 @@ A framework is judged where it is installed; `make adapters` makes an environmen
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +17,7 @@ from support.adapters import (
     FEW_POINTS,
     MOMENTS,
     POINTS,
+    TREE,
     Agent,
     check_killed_and_resumed,
     check_stopped_by,
@@ -158,3 +161,21 @@ def test_a_hook_that_knows_what_became_of_a_call_is_believed(
     assert code == 0, output
     answers = {said["call_id"]: said["text"] for said in agent.lines("requests")[1]}
     assert "pay was done, says the bank" in answers["call-pay"]
+
+
+EXAMPLES = {
+    "langgraph": "with_langchain.py",
+    "pydantic_ai": "with_pydantic_ai.py",
+    "openai_agents": "with_openai_agents.py",
+}
+
+
+@pytest.mark.parametrize("framework", [case(framework) for framework in EXAMPLES])
+def test_the_example_runs_without_network_or_key(daemon: DaemonProcess, framework: str) -> None:
+    argv = [sys.executable, str(TREE / "client" / "examples" / EXAMPLES[framework]), framework]
+    env = daemon.env | {"DSHD_SOCKET": str(daemon.socket)}
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=90, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("The tool said: paid 4.20 under dshd1-")
+    view = daemon.call("session.stat", id=framework)["session"]
+    assert (view["state"], view["turns"]) == ("idle", 1)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from dsh_client.adapters.effects import EVENT_TYPE
 from dsh_client.course import Course, OpenCall
 from dsh_client.errors import MisuseError
+from dsh_client.exchange import as_object
 from dsh_client.ledger import Entry
-from dsh_client.shapes import asked_calls, assistant_message
+from dsh_client.shapes import asked_calls, assistant_message, user_message
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dsh_client.shapes import Json, ToolCall
 
@@ -49,6 +50,55 @@ class AgentCourse(Course):
         return [
             (found.call.id, found) for found in calls if found.dispatched and not found.answered
         ]
+
+    async def ask(self, prompts: Sequence[Json], header: Json) -> None:
+        """Open a step where none is, and pass the request's checkpoint: one call, one flush.
+
+        In an open step it records what was said since and checks again.
+        """
+        self._handle.ledger.check_latch()
+        before = self.step, self._last_step
+        events = self._step_start() if self.step is None else []
+        events += [self._surface("user/message", user_message(prompt)) for prompt in prompts]
+        if header != self._header:
+            reason = "change" if self._header else "resume" if self._last_header() else "initial"
+            events.append(self._event("request/header", {"header": header, "reason": reason}))
+        entry = Entry("checkpoint.request", events)
+        try:
+            await self._handle.checkpoint(entry)
+        except BaseException:
+            if not entry.placed:
+                self.step, self._last_step = before
+            raise
+        finally:
+            if entry.placed or not events:
+                self._header = header
+        self._requested = True
+
+    def tell(self, message: Json, usage: Mapping[str, Any] | None) -> None:
+        """Record the model's message without waiting: whatever follows it waits for it too."""
+        where, header = self._where(), self._header or {}
+        config = as_object(header.get("config")) or {}
+        data: Json = {**where, "message": assistant_message(message, config)}
+        if usage is not None:
+            data["usage"] = dict(usage)
+        cited = [entry.first for entry in self._chunks]
+        self._handle.keep([self._surface("assistant/message", data, cited)])
+        self._requested, self._chunks = False, []
+        asked = asked_calls(data["message"])
+        self._calls = {**self._calls, **{call.id: OpenCall(call) for call in asked}}
+
+    def tell_result(self, found: OpenCall, result: Json) -> None:
+        """Record a call's result without waiting; it is on its way when this returns."""
+        found.answered = True
+        self._handle.keep([self._result(found, result)])
+
+    def _step_start(self) -> list[Json]:
+        turn = self._open_turn()
+        self._last_step += 1
+        self.step = self._last_step
+        self._calls, self._requested, self._chunks = {}, False, []
+        return [self._event("step/start", {"turn": turn, "step": self.step}), *self._said()]
 
     async def adopt(self, message: Mapping[str, Any], config: Mapping[str, Any]) -> list[ToolCall]:
         """Record an assistant message that no request of this step brought; return the calls that it asks for.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from dsh_client.adapters import anthropic_messages as translate
 from dsh_client.adapters.effects import Effect, declared
 from dsh_client.adapters.keys import running
-from dsh_client.adapters.recorder import Recorder, Settings
+from dsh_client.adapters.recorder import Recorder
 from dsh_client.adapters.seam import aside, load
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
+    from dsh_client.adapters.held import Settings
     from dsh_client.shapes import Json
 
 _anthropic: Any = load("anthropic", "anthropic")

@@ -14,13 +14,14 @@ from uuid import uuid4
 
 import anyio
 
-from dsh_client.adapters.recorder import Recorder, Settings
+from dsh_client.adapters.recorder import Recorder
 from dsh_client.adapters.seam import as_list, aside, jsonable, load
 from dsh_client.exchange import as_object
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from dsh_client.adapters.held import Settings
     from dsh_client.shapes import Json
 
 _sdk: Any = load("claude_agent_sdk", "claude-agent-sdk")

@@ -12,13 +12,14 @@ from uuid import uuid4
 from dsh_client.adapters import langchain_messages as translate
 from dsh_client.adapters.effects import declared
 from dsh_client.adapters.keys import running
-from dsh_client.adapters.recorder import Recorder, Settings
+from dsh_client.adapters.recorder import Recorder
 from dsh_client.adapters.seam import as_list, as_mapping, aside, load
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from dsh_client.adapters.effects import Effect
+    from dsh_client.adapters.held import Settings
     from dsh_client.shapes import Json
 
 _middleware: Any = load("langchain.agents.middleware", "langchain")

@@ -19,7 +19,8 @@ from dsh_client.adapters.seam import load
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dsh_client.adapters.recorder import Recorder, Settings
+    from dsh_client.adapters.held import Settings
+    from dsh_client.adapters.recorder import Recorder
     from dsh_client.shapes import Json
 
 _callbacks: Any = load("langchain_core.callbacks", "langchain")

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from dsh_client.adapters import openai_items as translate
 from dsh_client.adapters.keys import running
-from dsh_client.adapters.recorder import Recorder, Settings
+from dsh_client.adapters.recorder import Recorder
 from dsh_client.adapters.seam import aside, load
 from dsh_client.errors import MisuseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dsh_client.adapters.held import Settings
     from dsh_client.shapes import Json
 
 _runner: Any = load("openai.lib.responses_tool_runner", "openai")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from dsh_client.adapters import openai_items as translate
 from dsh_client.adapters.effects import declared
-from dsh_client.adapters.recorder import Recorder, Settings
+from dsh_client.adapters.held import Settings
+from dsh_client.adapters.recorder import Recorder
 from dsh_client.adapters.seam import aside, load
 
 if TYPE_CHECKING:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from dsh_client.adapters import pydantic_ai_messages as translate
 from dsh_client.adapters.effects import declared
 from dsh_client.adapters.keys import running
-from dsh_client.adapters.recorder import Recorder, Settings
+from dsh_client.adapters.recorder import Recorder
 from dsh_client.adapters.seam import aside, load
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from dsh_client.adapters.held import Settings
     from dsh_client.shapes import Json
 
 _capabilities: Any = load("pydantic_ai.capabilities", "pydantic-ai-slim")
