@@ -6,6 +6,7 @@ The one rule: what keeps the daemon from starting is one line on standard error 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from dataclasses import replace
@@ -146,6 +147,7 @@ def _serve(flags: argparse.Namespace) -> int:
         return_large_blocks()
         make_private_dir(settings.state_dir, "the state folder")
         make_private_dir(settings.root, "the root")
+        gc.freeze()  # what is loaded stays; looking through it again and again only delays the loop
         return trio.run(lifecycle.serve, settings)
     except (CannotStartError, RootLockedError) as exc:
         return _cannot_start(str(exc))

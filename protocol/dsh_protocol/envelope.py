@@ -17,9 +17,9 @@ from dsh_protocol.errors import (
     InvalidRequestError,
     ParseFailedError,
 )
-from dsh_protocol.jsonscan import Bounds, JsonTextError, scan
-from dsh_protocol.jsonslices import cut, members, opener_of, peek
-from dsh_protocol.jsontext import decode, encode_fast
+from dsh_protocol.jsonscan import Bounds, JsonTextError, Steps, drain, scan_steps
+from dsh_protocol.jsonslices import cut_steps, members, opener_of, peek
+from dsh_protocol.jsontext import decode_quickly, decode_steps, encode_fast
 from dsh_protocol.jsontypes import is_array, is_object, is_safe_integer
 from dsh_protocol.method import ALIASES, METHODS, find_method
 
@@ -33,6 +33,7 @@ LONGEST_ID = 256
 CallId: TypeAlias = str | int | None
 
 _HEAD_BYTES = 4096
+_SMALL_LINE_BYTES = 32 * 1024
 _SMALL = Bounds(max_depth=1, max_values=1)
 _SESSION_ID = ("params", "id")
 _NOT_A_REQUEST = "send an object with jsonrpc '2.0', a method, and params as an object"
@@ -101,10 +102,31 @@ def is_blank(line: bytes) -> bool:
 
 def parse_line(line: bytes, limits: Limits) -> Message:
     """Return what one line holds. Never raises for what is in it."""
+    return parse_at_once(line, limits) or drain(parse_steps(line, limits))
+
+
+def parse_at_once(line: bytes, limits: Limits) -> Message | None:
+    """Return what a small and sound line holds; None where that takes longer, for `parse_steps`."""
+    if len(line) > min(_SMALL_LINE_BYTES, limits.max_values):
+        return None
     try:
-        value = _decode(line, limits)
+        value = decode_quickly(line, limits.max_depth)
+    except JsonTextError:
+        return None
+    return _message(value, limits)
+
+
+def parse_steps(line: bytes, limits: Limits) -> Steps[Message]:
+    """Return what one line holds, as `parse_line` does, in steps that are short whatever that is."""
+    try:
+        value = yield from _decode_steps(line, limits)
     except JsonTextError as error:
-        return _salvage(line, error, limits)
+        yield
+        return (yield from _salvage(line, error, limits))
+    return _message(value, limits)
+
+
+def _message(value: Any, limits: Limits) -> Message:
     if not is_array(value):
         return _request(value)
     refusal = _refuse_batch(len(value), limits)
@@ -142,15 +164,15 @@ def encode_batch(answers: Sequence[bytes]) -> bytes:
     return b"".join((b"[", b",".join(answers), b"]"))
 
 
-def _decode(text: bytes, limits: Limits) -> Any:
+def _decode_steps(text: bytes, limits: Limits) -> Steps[Any]:
     try:
-        return decode(text, max_depth=limits.max_depth, max_values=limits.max_values)
+        return (yield from decode_steps(text, Bounds(limits.max_depth, limits.max_values)))
     except JsonTextError as error:
         if error.rule != "lone-surrogate" or error.path[-2:] != _SESSION_ID:
             raise
     # A stored log may have such an id. It can be read under it; a new session cannot get one from the store.
     bounds = Bounds(limits.max_depth, limits.max_values, surrogates_at=_SESSION_ID)
-    return scan(text, bounds)
+    return (yield from scan_steps(text, bounds))
 
 
 def _refuse_batch(count: int, limits: Limits) -> Refusal | None:
@@ -204,7 +226,7 @@ def _unknown(method: str) -> DshdError | None:
     return None
 
 
-def _salvage(line: bytes, error: JsonTextError, limits: Limits) -> Message:
+def _salvage(line: bytes, error: JsonTextError, limits: Limits) -> Steps[Message]:
     """Make the best of a line that the gate refused."""
     if error.rule in ("not-json", "not-utf8"):
         return Refusal(None, _not_json(error))
@@ -212,16 +234,22 @@ def _salvage(line: bytes, error: JsonTextError, limits: Limits) -> Message:
         return _refuse_call(line, error, limits)
     if error.rule == "too-many-values":
         return Refusal(None, _too_many(limits))
-    sliced = cut(line)
+    sliced = yield from cut_steps(line)
     if sliced.opener != b"[" or not sliced.complete:
         return Refusal(None, _defect(error, None, limits))
     refusal = _refuse_batch(len(sliced.pieces), limits)
-    return refusal or Batch([_salvage_item(piece, limits) for piece in sliced.pieces])
+    if refusal is not None:
+        return refusal
+    items: list[Request | Refusal] = []
+    for piece in sliced.pieces:
+        item = yield from _salvage_item(piece, limits)
+        items.append(item)
+    return Batch(items)
 
 
-def _salvage_item(text: bytes, limits: Limits) -> Request | Refusal:
+def _salvage_item(text: bytes, limits: Limits) -> Steps[Request | Refusal]:
     try:
-        value = _decode(text, limits)
+        value = yield from _decode_steps(text, limits)
     except JsonTextError as error:
         if opener_of(text) == b"{":
             return _refuse_call(text, error, limits)
@@ -231,8 +259,9 @@ def _salvage_item(text: bytes, limits: Limits) -> Request | Refusal:
 
 def _refuse_call(text: bytes, error: JsonTextError, limits: Limits) -> Refusal:
     """Refuse one call whose JSON has a defect, and find out whose it was."""
-    wide = error.rule == "too-many-values"  # then looking at all of it is what must not happen
-    found = members(text[:_HEAD_BYTES] if wide else text)
+    # Looking at all of a large one is what must not happen; whose call it is, is mostly said first.
+    wide = error.rule == "too-many-values"
+    found = members(text[: _HEAD_BYTES if wide else _SMALL_LINE_BYTES])
     call_id = peek(found.get("id"), _SMALL)
     if not _is_call_id(call_id):
         call_id = None

@@ -11,12 +11,16 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from dsh_protocol.jsontypes import MAX_SAFE_INTEGER
 
+T = TypeVar("T")
 Path: TypeAlias = tuple[str | int, ...]
+Steps: TypeAlias = Generator[None, None, T]
+"""Work in steps: it gives way between them, and returns what it comes to."""
 
 _WS = rb"[ \t\n\r]*+"
 _STRING = rb'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
@@ -27,9 +31,20 @@ _VALUE_AT = re.compile(
     % (_STRING, _NUMBER)
 )
 _KEY_AT = re.compile(_WS + rb"(?P<key>%b)" % _STRING + _WS + rb":")
+_SPACES = re.compile(_WS)
+_COLON_AT = re.compile(_WS + rb":")
 _CLOSER_AT = re.compile(_WS + rb"([\]}])")
 _NEXT_AT = re.compile(_WS + rb"([,\]}])")
 _END_AT = re.compile(_WS + rb"\Z")
+
+_CHARACTERS = re.compile(rb'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+_HALF_PAIR_AT_END = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
+
+_SLICE = 256 * 1024
+"""How much of a text one step looks at."""
+
+_STEP_VALUES = 500
+_PAIR_BYTES = 12  # a character outside the basic plane, escaped
 
 _SPACE = b" \t\n\r"
 _SAFE_DIGITS = 16
@@ -84,17 +99,33 @@ class _Open:
     key: str = ""
 
 
+def drain(steps: Steps[T]) -> T:
+    """Take all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+
 def scan(text: bytes, bounds: Bounds) -> Any:
     """Return the value of a text.
 
     Raises:
         JsonTextError: It breaks a rule; the first one broken, but `not-json` before any other.
     """
+    return drain(scan_steps(text, bounds))
+
+
+def scan_steps(text: bytes, bounds: Bounds) -> Steps[Any]:
+    """Return the value of a text as `scan` does, in steps that are short whatever the text holds."""
     try:
         text.decode()
     except UnicodeDecodeError as error:
         raise JsonTextError("not-utf8", error.start) from None
-    return _Reader(text, bounds).read()
+    yield
+    return (yield from _Reader(text, bounds).read())
 
 
 class _Reader:
@@ -105,33 +136,44 @@ class _Reader:
         self._bounds = bounds
         self._at = 0
         self._values = 0
+        self._long = len(text) > _SLICE
         self._open: list[_Open] = []
         self._defect: JsonTextError | None = None
 
-    def read(self) -> Any:
+    def read(self) -> Steps[Any]:
         while True:
-            value = self._read_value()
+            value = yield from self._read_value()
+            if self._values % _STEP_VALUES == 0:
+                yield
             if value is _OPENED:
                 continue
-            while self._open and self._put(value):
+            while self._open and (yield from self._put(value)):
                 value = self._open.pop().value
             if not self._open:
                 break
+        yield from self._pass_space()
         if _END_AT.match(self._text, self._at) is None:
             self._not_json()
         if self._defect is not None:
             raise self._defect
         return value
 
-    def _read_value(self) -> Any:
+    def _read_value(self) -> Steps[Any]:
         """Read a scalar or an empty container, or open one that is not empty."""
-        found = _VALUE_AT.match(self._text, self._at)
+        if self._long:
+            yield from self._pass_space()
+        ahead = self._at + _SLICE
+        found = _VALUE_AT.match(self._text, self._at, ahead)
+        if found is None or found.end() == ahead:
+            start = self._skip_space()
+            if self._text[start : start + 1] == b'"':
+                self._count(start)
+                return (yield from self._long_string(start))
+            found = _VALUE_AT.match(self._text, self._at)
         if found is None:
             self._not_json()
-        self._values += 1
         start = found.start(found.lastindex or 0)
-        if self._values > self._bounds.max_values:
-            raise JsonTextError("too-many-values", start, self._path())
+        self._count(start)
         self._at = found.end()
         token = found[found.lastindex or 0]
         if found.lastgroup == "string":
@@ -140,25 +182,68 @@ class _Reader:
             return self._number(token, start)
         if found.lastgroup == "word":
             return _WORDS[token]
-        return self._enter(token, start)
+        return (yield from self._enter(token, start))
 
-    def _enter(self, opener: bytes, start: int) -> Any:
+    def _count(self, start: int) -> None:
+        self._values += 1
+        if self._values > self._bounds.max_values:
+            raise JsonTextError("too-many-values", start, self._path())
+
+    def _skip_space(self) -> int:
+        found = _SPACES.match(self._text, self._at)
+        return self._at if found is None else found.end()
+
+    def _pass_space(self) -> Steps[None]:
+        """Go on to what follows a long run of white space; a short one is left to the patterns."""
+        while True:
+            found = _SPACES.match(self._text, self._at, self._at + _SLICE)
+            if found is None or found.end() - self._at < _SLICE:
+                return
+            self._at = found.end()
+            yield
+
+    def _long_string(self, start: int) -> Steps[str]:
+        """Read a string that is longer than a step, piece by piece."""
+        text, at = self._text, start + 1
+        pieces: list[str] = []
+        while True:
+            found = _CHARACTERS.match(text, at, at + _SLICE + _PAIR_BYTES)
+            end = at if found is None else found.end()
+            closed = text[end : end + 1] == b'"'
+            if not closed:
+                end = _whole_characters(text, at, end)
+            if end == at and not closed:
+                self._at = end
+                self._not_json()
+            pieces.append(json.loads(b'"%b"' % text[at:end]))
+            at = end
+            yield
+            if closed:
+                break
+        self._at = at + 1
+        return self._checked("".join(pieces), start)
+
+    def _enter(self, opener: bytes, start: int) -> Steps[Any]:
         if len(self._open) >= self._bounds.max_depth:
             raise JsonTextError("too-deep", start, self._path())
         value: Any = [] if opener == b"[" else {}
         closer = _CLOSER[opener]
+        if self._long:
+            yield from self._pass_space()
         ended = _CLOSER_AT.match(self._text, self._at)
         if ended is not None and ended[1] == closer:
             self._at = ended.end()
             return value
         self._open.append(_Open(value, closer))
         if opener == b"{":
-            self._read_key()
+            yield from self._read_key()
         return _OPENED
 
-    def _put(self, value: Any) -> bool:
+    def _put(self, value: Any) -> Steps[bool]:
         """Put a complete value into what is open; return whether that is closed now."""
         inside = self._open[-1]
+        if self._long:
+            yield from self._pass_space()
         if inside.closer == b"]":
             inside.value.append(value)
         else:
@@ -172,24 +257,36 @@ class _Reader:
         if found[1] != b",":
             return True
         if inside.closer == b"}":
-            self._read_key()
+            yield from self._read_key()
         return False
 
-    def _read_key(self) -> None:
-        found = _KEY_AT.match(self._text, self._at)
-        if found is None:
-            self._not_json()
+    def _read_key(self) -> Steps[None]:
         inside = self._open[-1]
-        start = found.start("key")
-        inside.key = self._string(found["key"], start)
+        if self._long:
+            yield from self._pass_space()
+        found = _KEY_AT.match(self._text, self._at, self._at + _SLICE)
+        if found is not None:
+            start = found.start("key")
+            inside.key = self._string(found["key"], start)
+            self._at = found.end()
+        else:
+            start = self._skip_space()
+            if self._text[start : start + 1] != b'"':
+                self._not_json()
+            inside.key = yield from self._long_string(start)
+            colon = _COLON_AT.match(self._text, self._at)
+            if colon is None:
+                self._not_json()
+            self._at = colon.end()
         if inside.key in inside.value and not self._bounds.stored:
             self._note("duplicate-key", start)
-        self._at = found.end()
 
     def _string(self, token: bytes, start: int) -> str:
         if b"\\" not in token:
             return token[1:-1].decode()
-        text: str = json.loads(token)
+        return self._checked(json.loads(token), start)
+
+    def _checked(self, text: str, start: int) -> str:
         if not self._bounds.stored and has_lone_surrogate(text):
             allowed = self._bounds.surrogates_at
             if allowed is None or self._path() != allowed:
@@ -225,10 +322,62 @@ class _Reader:
             self._defect = JsonTextError(rule, offset, self._path())
 
     def _not_json(self) -> NoReturn:
-        text, at = self._text, self._at
-        while at < len(text) and text[at] in _SPACE:
-            at += 1
-        raise JsonTextError("not-json", at, self._path())
+        raise JsonTextError("not-json", self._skip_space(), self._path())
+
+
+def _whole_characters(text: bytes, start: int, end: int) -> int:
+    """The last place up to `end` where a string may be cut: inside no character, and between no two halves of one."""
+    while start < end < len(text) and text[end] & 0xC0 == 0x80:  # noqa: PLR2004  # UTF-8's continuation bytes
+        end -= 1
+    if text[end : end + 2] == b"\\u" and _HALF_PAIR_AT_END.search(text, max(start, end - 6), end):
+        end -= 6
+    return end
+
+
+def count_steps(text: bytes, enough: int) -> Steps[int]:
+    """Count as `count_values` does, in steps, and no further than it takes to know that it is beyond `enough`."""
+    rough = 1
+    for start in range(0, len(text), _SLICE):
+        piece = text[start : start + _SLICE]
+        rough += piece.count(b",") + piece.count(b"[") + piece.count(b"{")
+        yield
+    if rough <= enough:
+        return rough
+    counter = _Counter()
+    for start in range(0, len(text), _SLICE):
+        counter.add(text[start : start + _SLICE])
+        if counter.values > enough + 1:
+            break
+        yield
+    return counter.values
+
+
+class _Counter:
+    """Counts values over consecutive pieces of one text."""
+
+    def __init__(self) -> None:
+        self.values = 1
+        self._in_string = False
+        self._escaping = False
+        self._last = b""
+
+    def add(self, piece: bytes) -> None:
+        if self._escaping:
+            piece = piece[1:]
+        backslashes = len(piece) - len(piece.rstrip(b"\\"))
+        self._escaping = backslashes % 2 == 1
+        if self._escaping:
+            piece = piece[:-1]
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"0".join(parts[self._in_string :: 2]).translate(None, _SPACE)
+        bare = b"".join((self._last, b"0" if self._in_string else b"", outside))
+        self._in_string ^= len(parts) % 2 == 0
+        if self._in_string:
+            bare += b"0"
+        opened = bare.count(b"[") + bare.count(b"{") - (self._last in (b"[", b"{"))
+        self.values += bare.count(b",") - (self._last == b",") + opened
+        self.values -= bare.count(b"[]") + bare.count(b"{}")
+        self._last = bare[-1:]
 
 
 def count_values(text: bytes, enough: int) -> int:

@@ -10,11 +10,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from dsh_protocol.jsonscan import Bounds, JsonTextError, scan
+from dsh_protocol.jsonscan import Bounds, JsonTextError, Steps, drain, scan
 
 _START = re.compile(rb"[ \t\n\r]*+([\[{])")
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([\[{]++)|([\]}]++)|(,)', re.DOTALL)
 _MEMBER = re.compile(rb'[ \t\n\r]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\n\r]*+:(.*)', re.DOTALL)
+_STEP_TOKENS = 5000
 _KEY = Bounds(max_depth=1, max_values=1, stored=True)
 
 
@@ -41,12 +42,19 @@ def opener_of(text: bytes) -> bytes:
 
 def cut(text: bytes) -> Slices:
     """Cut a text at the commas of its outermost array or object."""
+    return drain(cut_steps(text))
+
+
+def cut_steps(text: bytes) -> Steps[Slices]:
+    """Cut a text as `cut` does, in steps."""
     start = _START.match(text)
     if start is None:
         return Slices(b"", [], complete=False)
     pieces: list[bytes] = []
     depth, begin = 0, start.end()
-    for token in _TOKEN.finditer(text, begin):
+    for number, token in enumerate(_TOKEN.finditer(text, begin), 1):
+        if number % _STEP_TOKENS == 0:
+            yield
         opened, closed, comma = token.span(1), token.span(2), token[3]
         depth += opened[1] - opened[0]
         if comma and depth == 0:

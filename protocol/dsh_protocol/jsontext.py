@@ -20,7 +20,15 @@ from typing import Any
 import msgspec
 
 from dsh_protocol.jsonprint import print_json, print_number
-from dsh_protocol.jsonscan import Bounds, JsonTextError, count_values, scan
+from dsh_protocol.jsonscan import (
+    Bounds,
+    JsonTextError,
+    Steps,
+    count_steps,
+    count_values,
+    scan,
+    scan_steps,
+)
 from dsh_protocol.jsontypes import MAX_SAFE_INTEGER
 
 __all__ = ["MAX_SAFE_INTEGER", "JsonTextError", "decode", "decode_stored", "encode", "encode_fast"]
@@ -31,6 +39,9 @@ MAX_VALUES = 100_000
 _STORED = Bounds(max_depth=10_000, max_values=100_000_000, stored=True)
 
 _HEAD_BYTES = 4096
+_ONE_STEP_BYTES = 4 * 1024 * 1024
+_ONE_STEP_ESCAPES = 500_000
+_ONE_STEP_VALUES = 30_000
 _PROVEN_DEPTH = 10  # an appended tool result's text lies so deep; each level more doubles the type
 
 
@@ -81,6 +92,50 @@ def decode(text: bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VAL
     if _is_canonical(text, value) or _is_strict(text):
         return value
     return scan(text, bounds)
+
+
+def decode_quickly(text: bytes, max_depth: int) -> Any:
+    """Return the value of a small text where that can be shown to be good at the speed of C.
+
+    Raises:
+        JsonTextError: It cannot be shown, which says nothing; `decode_steps` knows.
+    """
+    try:
+        value, depth_bound = _read(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise JsonTextError("not-json", 0) from error
+    if (depth_bound <= max_depth or _is_shallow(value, max_depth)) and (
+        _is_canonical(text, value) or _is_strict(text)
+    ):
+        return value
+    raise JsonTextError("not-json", 0)
+
+
+def decode_steps(text: bytes, bounds: Bounds) -> Steps[Any]:
+    """Return the value of a text as `decode` does, in steps that are short whatever the text holds.
+
+    Raises:
+        JsonTextError: The text breaks a rule; the error names it.
+    """
+    count = yield from count_steps(text, bounds.max_values)
+    if count > bounds.max_values:
+        raise _too_deep(text, bounds) or JsonTextError("too-many-values", 0)
+    if len(text) > _ONE_STEP_BYTES or text.count(b"\\") > _ONE_STEP_ESCAPES:
+        return (yield from scan_steps(text, bounds))
+    try:
+        value, depth_bound = _read(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return (yield from scan_steps(text, bounds))
+    yield
+    if depth_bound <= bounds.max_depth or _is_shallow(value, bounds.max_depth):
+        yield
+        if _is_canonical(text, value):
+            return value
+        yield
+        if count <= _ONE_STEP_VALUES and _is_strict(text):
+            return value
+    yield
+    return (yield from scan_steps(text, bounds))
 
 
 def _too_deep(text: bytes, bounds: Bounds) -> JsonTextError | None:

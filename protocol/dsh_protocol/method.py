@@ -20,6 +20,7 @@ from dsh_protocol.objects import Empty, Params, Position, Recovery
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_MOST_FIELDS = 64
 _LONGEST_NAME = 64
 _LONGEST_REASON = 200
 _AT = re.compile(r" - at `\$(?P<path>[^`]*)`$")
@@ -143,6 +144,8 @@ def convert_params(method: Method | str, params: dict[str, Any]) -> Params:
 
 def _with_integers(params: dict[str, Any]) -> dict[str, Any]:
     """Integral floats as integers, in the parameters and in the small objects among them."""
+    if len(params) > _MOST_FIELDS:  # no method has so many: what is wrong has been told
+        return params
     return {
         key: _with_integers(value) if is_object(value) else _integer(value)
         for key, value in params.items()

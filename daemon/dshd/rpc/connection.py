@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 import trio
@@ -23,10 +23,12 @@ from dshd.sessions.incidents import new_incident
 from dshd.sessions.threads import out_of
 
 if TYPE_CHECKING:
+    from dsh_protocol.jsonscan import Steps
     from dshd.rpc.context import Services
     from dshd.rpc.dispatch import Dispatcher
     from dshd.sessions.processes import Peer
 
+T = TypeVar("T")
 log = structlog.get_logger()
 
 _HALF_CLOSED_LOOK_S = 0.1
@@ -73,6 +75,17 @@ async def _turn_away(services: Services, stream: trio.SocketStream) -> None:
     )
     with trio.move_on_after(_TURN_AWAY_LIMIT_S), suppress(trio.BrokenResourceError):
         await stream.send_all(envelope.encode_error(None, error) + b"\n")
+
+
+async def in_steps(steps: Steps[T]) -> T:
+    """Do a piece of work step by step; everybody else has a turn between two steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        await trio.lowlevel.checkpoint()
 
 
 class _Connection:
@@ -141,7 +154,7 @@ class _Connection:
                         return
                     for number, line in enumerate(lines, 1):
                         await self._serving.wait_room()
-                        self._take_line(line)
+                        await self._take_line(line)
                         if number % _LINES_AT_ONCE == 0:  # other connections have a turn, too
                             await trio.lowlevel.checkpoint()
             except FrameTooLargeError as error:
@@ -151,7 +164,7 @@ class _Connection:
             except OverdueError as error:
                 self._services.metrics.inc("dshd_connections_overdue", deadline=error.deadline)
 
-    def _take_line(self, line: bytes) -> None:
+    async def _take_line(self, line: bytes) -> None:
         if envelope.is_blank(line):
             self._blank_lines += 1
             if self._blank_lines > _MAX_BLANK_LINES:
@@ -159,7 +172,9 @@ class _Connection:
             return
         self._blank_lines = 0
         try:
-            message = envelope.parse_line(line, self._limits)
+            message = envelope.parse_at_once(line, self._limits)
+            if message is None:
+                message = await in_steps(envelope.parse_steps(line, self._limits))
         except MemoryError:
             message = envelope.Refusal(None, out_of("memory"))
         self._serving.start(message, len(line))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _METHOD_NOT_FOUND = -32601
 _INVALID_PARAMS = -32602
+_MOST_PARAMS = 64
 
 logging.getLogger("jsonrpcserver").disabled = True
 logging.getLogger("jsonrpcserver.async_dispatcher").disabled = True
@@ -56,6 +57,8 @@ class Dispatcher:
         name = find_method(request.method).name
         if name not in self._methods:
             raise from_wire(_not_served(name))
+        if len(request.params) > _MOST_PARAMS:  # the library would bind every single one first
+            convert_params(name, request.params)
         asked = LibraryRequest(method=name, params=request.params, id=request.id)
         _, outcome = await dispatch_request(self._methods, context, asked)
         either = cast("Any", outcome)  # the library's Either has no types, and no other way in

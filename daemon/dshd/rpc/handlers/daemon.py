@@ -68,9 +68,9 @@ async def shutdown(context: Context, params: methods.ShutdownParams) -> dict[str
     return {}
 
 
-async def discover(context: Context, params: methods.DiscoverParams) -> dict[str, Any]:  # noqa: ARG001  # needs neither
+async def discover(context: Context, params: methods.DiscoverParams) -> dict[str, Any]:  # noqa: ARG001  # it has none
     """Describe every method."""
-    return openrpc.discover()
+    return await context.services.registry.in_reader(openrpc.discover)
 
 
 def _server(services: Services) -> dict[str, Any]:

@@ -124,10 +124,12 @@ def check_id(session_id: str) -> str:
     """
     if not session_id:
         raise IdInvalidError("the session id is empty; give one of at least one character")
-    segment = encode_segment(session_id)
+    # An id of megabytes is not encoded only to be refused; a character never takes less than a byte.
+    segment = encode_segment(session_id[: NAME_MAX + 1])
     if len(segment) > NAME_MAX:
+        size = max(len(segment), len(session_id))
         raise IdInvalidError(
-            f"session id {session_id[:32]!r}… takes {len(segment)} bytes as a directory name, "
+            f"session id {session_id[:32]!r}… takes {size} bytes or more as a directory name, "
             f"more than {NAME_MAX}; use a shorter one, of letters, digits and '._-'"
         )
     return segment
