@@ -44,10 +44,10 @@ export PIP_ROOT_USER_ACTION := ignore
 # Names after ADAPTERS= choose; see .ci/adapters.
 ADAPTERS ?=
 
-.PHONY: help browser pictures adapters demo test test-fast test-slow test-all check lint types format golden docs build install-units clean
+.PHONY: help bitflips browser pictures adapters demo test test-fast test-slow test-all check lint types format golden docs build install-units clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,18p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,19p'
 
 # An environment that is filled further, and not older than pyproject.toml, needs no second visit.
 $(RUN): pyproject.toml

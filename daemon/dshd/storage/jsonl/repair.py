@@ -48,10 +48,16 @@ def set_aside(directory: int, source: Source, torn: Torn) -> str:
 
 
 def _copy(source: Source, torn: Torn, copy: int) -> str:
-    """Copy the tail's bytes and return their hash."""
+    """Copy the tail's bytes, its holes as holes, and return their hash."""
     digest = hashlib.sha256()
     at, end = torn.offset, torn.offset + torn.size
     while at < end:
+        stored = min(source.next_data(at) or end, end)
+        if stored > at:
+            digest.update(b"%d zeros" % (stored - at))
+            source.disk.truncate(copy, stored - torn.offset)
+            at = stored
+            continue
         piece = source.pread(min(_PIECE, end - at), at)
         if not piece:
             break
