@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dsh_protocol.errors import DshdError
     from dsh_protocol.events import Event, Header
-    from dshd.storage.store import HolderRecord
+    from dshd.storage.store import HolderRecord, Snapshot
 
 WINDOW = 0.2
 
@@ -56,6 +56,12 @@ class FakeHandle:
 
     def flush(self, holder: HolderRecord | None = None) -> None:
         self.materialised = True
+
+    def snapshot(self) -> Snapshot | None:
+        return None
+
+    def keep(self, snapshot: Snapshot) -> bool:
+        return False
 
     def read_holder(self) -> HolderRecord | None:
         return None
