@@ -22,11 +22,13 @@ from dsh_protocol.version import VERSION
 from dshd import systemd
 from dshd.listener import open_listeners, run_acceptor, run_listeners
 from dshd.metrics import Metrics
+from dshd.rpc.condition import one_line
 from dshd.rpc.connection import serve_connection
 from dshd.rpc.context import Services
 from dshd.rpc.dispatch import Dispatcher
 from dshd.rpc.handlers import HANDLERS
 from dshd.sessions.catalogue import Catalogue
+from dshd.sessions.measured import MeasuredDisk
 from dshd.sessions.registry import Registry
 from dshd.sessions.session import now_ms
 from dshd.settings import SHUTDOWN_FLUSH_S
@@ -57,9 +59,11 @@ async def serve(settings: Settings) -> int:
         lock = lock_root(settings.root, socket=str(settings.socket), since=started_at)
         stack.callback(lock.close)
         listeners = stack.enter_context(open_listeners(settings))
-        store = open_store(settings.root, compression=settings.compression)
-        stack.callback(store.close)
         metrics = Metrics()
+        store = open_store(
+            settings.root, compression=settings.compression, disk=MeasuredDisk(metrics)
+        )
+        stack.callback(store.close)
         metrics.set("dshd_build_info", 1, version=VERSION)
         metrics.set("dshd_start_time_seconds", started_at / 1000)
         async with trio.open_nursery() as sessions:
@@ -77,6 +81,7 @@ async def serve(settings: Settings) -> int:
                 registry=registry,
                 catalogue=catalogue,
                 metrics=metrics,
+                unreachable=lambda: listeners.problem,
                 socket=listeners.address(),
                 instance_id=secrets.token_hex(8),
                 started_at=started_at,
@@ -98,7 +103,7 @@ async def _serve_until_stopped(services: Services, listeners: Listeners) -> None
     async with trio.open_nursery() as connections:
         async with trio.open_nursery() as acceptors:
             acceptors.start_soon(_watch_signals, stop)
-            acceptors.start_soon(_feed_watchdog)
+            acceptors.start_soon(_feed_watchdog, services.registry)
             acceptors.start_soon(_tell_status, services)
             accept = partial(
                 run_acceptor, connections=connections, serve=serve_one, metrics=services.metrics
@@ -121,13 +126,14 @@ async def _watch_signals(stop: trio.Event) -> None:
             stop.set()
 
 
-async def _feed_watchdog() -> None:
-    """Tell the service manager that the event loop runs; a slow, full or failing disk does not stop it."""
+async def _feed_watchdog(registry: Registry) -> None:
+    """Tell the service manager that loop and registry work; a slow, full or failing disk does not stop it."""
     interval = systemd.watchdog_interval()
     if interval is None:
         return
     while True:
-        systemd.notify("WATCHDOG=1")
+        if registry.summary():
+            systemd.notify("WATCHDOG=1")
         await trio.sleep(interval)
 
 
@@ -137,4 +143,4 @@ async def _tell_status(services: Services) -> None:
         return
     while True:
         await trio.sleep(_STATUS_EVERY_S)
-        systemd.notify(f"STATUS={services.registry.summary()}")
+        systemd.notify(f"STATUS={await one_line(services)}")

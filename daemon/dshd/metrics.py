@@ -73,7 +73,12 @@ FAMILIES = {
             "dshd_notifications_dropped", "counter", "Notifications not carried out.", ("reason",)
         ),
         Family("dshd_sessions", "gauge", "Live sessions by state.", ("state",)),
-        Family("dshd_events", "counter", "Events admitted."),
+        Family(
+            "dshd_sessions_failing",
+            "gauge",
+            "Live sessions whose last write failed; see the problems.",
+        ),
+        Family("dshd_events", "counter", "Events made durable."),
         Family("dshd_pending_events", "gauge", "Events admitted and not yet durable."),
         Family("dshd_pending_bytes", "gauge", "Size of the events admitted and not yet durable."),
         Family("dshd_flushes", "counter", "Batches made durable."),
@@ -84,7 +89,10 @@ FAMILIES = {
         Family(
             "dshd_batch_events", "histogram", "Events in one durable batch.", (), _BUCKETS_COUNT
         ),
-        Family("dshd_written_bytes", "counter", "Bytes made durable in logs."),
+        Family("dshd_fsync_seconds", "histogram", "One sync of one file.", (), _BUCKETS_S),
+        Family("dshd_written_bytes", "counter", "Bytes written to logs and what lies beside them."),
+        Family("dshd_log_bytes", "gauge", "Size of the logs of live sessions."),
+        Family("dshd_open_tool_calls", "gauge", "Calls of live sessions without a result."),
         Family(
             "dshd_checkpoint_seconds",
             "histogram",
@@ -102,7 +110,13 @@ FAMILIES = {
         Family(
             "dshd_subscriptions_lagged", "counter", "Subscriptions ended because they fell behind."
         ),
-        Family("dshd_disk_free_bytes", "gauge", "Free space where the root lies."),
+        Family(
+            "dshd_disk_free_bytes", "gauge", "Free space where the root lies; -1 where unknown."
+        ),
+        Family("process_cpu_seconds", "counter", "Computing time of the daemon."),
+        Family("process_resident_memory_bytes", "gauge", "Memory of the daemon."),
+        Family("process_open_fds", "gauge", "Open descriptors of the daemon."),
+        Family("process_max_fds", "gauge", "Descriptors that it may have."),
     )
 }
 

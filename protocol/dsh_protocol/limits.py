@@ -36,7 +36,7 @@ class Limits(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     max_values: int = 100_000
     max_depth: int = 64
     max_event_bytes: int = 8 * _MIB
-    max_batch_events: int = 5_000
+    max_batch_events: int = 10_000
     max_pending_bytes: int = 16 * _MIB
     max_connections: int = 512
     max_open_sessions: int = 4096

@@ -8,5 +8,8 @@ VERSION = "0.1.0"
 PROTOCOL_VERSION = 1
 """Of the methods and objects on the wire; `initialize` compares it."""
 
+OLDEST_PROTOCOL_VERSION = 1
+"""The oldest that this daemon still speaks; `initialize` states the range in `capabilities.protocolVersions`."""
+
 FORMAT_VERSION = 0
 """Of the logs on disk: the one version that this program reads and writes."""

@@ -124,7 +124,7 @@ def check(name: str, steps: Steps) -> None:
 
 def append_much(one: Connection) -> None:
     handle = turns.begin_turn(one, "much")
-    one.call("session.append", **handle, events=[events.chunk("x")] * 5000)
+    one.call("session.append", **handle, events=[events.chunk("x")] * 10_000)
     one.call("session.append", **handle, events=[events.chunk("x" * 500)] * 5000)
     one.call("session.flush", **handle)
 
@@ -143,7 +143,7 @@ def follow_much(one: Connection) -> None:
     append_much(one)
     one.call("session.subscribe", id="much", fromSeq=0)
     seen = 0
-    while seen < 10_000:
+    while seen < 15_000:
         seen = one.notification()["params"]["events"][-1]["seq"]
     one.call("session.read", id="much", maxBytes=16 * MIB)
 

@@ -62,6 +62,7 @@ VERBS = (
     Verb("messages", "the history that a model would be sent"),
     Verb("recover", "show, and with --apply close, an interrupted turn"),
     Verb("status", "whether the daemon runs, and how it fares"),
+    Verb("metrics", "the daemon's figures, for people and scrapers"),
     Verb("rpc", "call a method of the daemon"),
     Verb("version", "versions of dshctl, daemon, protocol and format"),
 )

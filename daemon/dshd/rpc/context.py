@@ -9,6 +9,8 @@ from dshd.sessions.checkpoints import Caller
 from dshd.sessions.claims import Taker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import trio
 
     from dshd.metrics import Metrics
@@ -27,6 +29,7 @@ class Services:
 
     Attributes:
         socket: The path at which it listens.
+        unreachable: Tells why clients cannot find the socket there, or None where they can.
         instance_id: Of this run of the daemon.
         started_at: Epoch milliseconds.
         places: One for every connection that is served at a time.
@@ -38,6 +41,7 @@ class Services:
     catalogue: Catalogue
     metrics: Metrics
     socket: str
+    unreachable: Callable[[], str | None]
     instance_id: str
     started_at: int
     places: trio.CapacityLimiter

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_SEALING = frozenset({"SESSION_SEALED", "LOG_CHANGED"})
+
 
 class SessionObserver:
     """Counts a session's attempts and passes durable events on. As `DrainObserver`."""
@@ -24,11 +26,13 @@ class SessionObserver:
     def __init__(self, registry: Registry, session_id: str) -> None:
         self._registry = registry
         self._session_id = session_id
+        self._sealed = False
 
     def batch_durable(self, events: Sequence[Event], seconds: float) -> None:
         """Count the batch and tell those who follow the session."""
         metrics = self._registry.metrics
         metrics.inc("dshd_flushes")
+        metrics.inc("dshd_events", len(events))
         metrics.observe("dshd_flush_seconds", seconds)
         metrics.observe("dshd_batch_events", len(events))
         self._registry.batch_durable(self._session_id, events)
@@ -36,6 +40,9 @@ class SessionObserver:
     def batch_failed(self, error: DshdError, seconds: float) -> None:
         """Count and log the failure."""
         self._registry.metrics.inc("dshd_flush_failures", kind=error.kind)
+        if error.kind in _SEALING and not self._sealed:
+            self._sealed = True
+            self._registry.metrics.inc("dshd_sessions_sealed")
         log.warning(
             "session.flush_failed", session=self._session_id, kind=error.kind, seconds=seconds
         )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dsh_protocol import openrpc
 from dsh_protocol.errors import ProtocolVersionError
-from dsh_protocol.version import FORMAT_VERSION, PROTOCOL_VERSION, VERSION
+from dsh_protocol.version import FORMAT_VERSION, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, VERSION
 from dshd.metrics import CONTENT_TYPE
+from dshd.rpc.condition import degraded, measure
 from dshd.sessions.catalogue import counts
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _NAME = "dshd"
 
 async def initialize(context: Context, params: methods.InitializeParams) -> dict[str, Any]:
     """Take the client's name, and say who answers."""
-    if params.protocol_version < PROTOCOL_VERSION:
+    if params.protocol_version < OLDEST_PROTOCOL_VERSION:
         raise ProtocolVersionError(
             f"the client speaks protocol {params.protocol_version} and daemon {VERSION} speaks"
             f" {PROTOCOL_VERSION}; upgrade the client",
@@ -29,13 +30,14 @@ async def initialize(context: Context, params: methods.InitializeParams) -> dict
         )
     context.connection.client = params.client.name
     return {
-        "protocolVersion": PROTOCOL_VERSION,
+        "protocolVersion": min(params.protocol_version, PROTOCOL_VERSION),
         "server": _server(context.services),
         "limits": context.services.settings.limits,
         "capabilities": {
             "formatVersion": FORMAT_VERSION,
             "compression": context.services.settings.compression,
             "batches": True,
+            "protocolVersions": {"oldest": OLDEST_PROTOCOL_VERSION, "newest": PROTOCOL_VERSION},
         },
     }
 
@@ -44,7 +46,8 @@ async def status(context: Context, params: methods.StatusParams) -> dict[str, An
     """Show the daemon's state and what is wrong, if anything is."""
     services = context.services
     views = await services.catalogue.list_all()
-    problems = [view["problem"] for view in views if view["problem"] is not None]
+    problems = await degraded(services)
+    problems += [view["problem"] for view in views if view["problem"] is not None]
     return {
         "server": _server(services),
         "startedAt": services.started_at,
@@ -58,6 +61,7 @@ async def status(context: Context, params: methods.StatusParams) -> dict[str, An
 
 async def metrics(context: Context, params: methods.MetricsParams) -> dict[str, Any]:  # noqa: ARG001  # it has none
     """Return the metrics as OpenMetrics text."""
+    await measure(context.services)
     return {"contentType": CONTENT_TYPE, "text": context.services.metrics.render()}
 
 

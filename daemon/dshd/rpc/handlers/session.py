@@ -81,7 +81,6 @@ async def append(context: Context, params: methods.AppendParams) -> dict[str, An
     asked = Asked(params.events, params.expected_seq, context.call.size)
     admission = await session.admit(params.writer, asked)
     context.call.note_admission(admission)
-    context.services.metrics.inc("dshd_events", len(params.events))
     return {
         "firstSeq": admission.first_seq,
         "nextSeq": admission.next_seq,

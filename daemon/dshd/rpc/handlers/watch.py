@@ -33,7 +33,6 @@ async def subscribe(context: Context, params: methods.SubscribeParams) -> dict[s
     watcher, scope = Watcher(params.id, params.from_seq), trio.CancelScope()
     connection.subscriptions[subscription_id] = (watcher, scope)
     registry.watchers.add(watcher)
-    context.services.metrics.set("dshd_subscriptions", registry.watchers.count)
     context.call.after_reply = lambda: connection.nursery.start_soon(
         _follow, context, subscription_id
     )
@@ -53,8 +52,6 @@ def _forget(context: Context, subscription_id: str) -> None:
     found = context.connection.subscriptions.pop(subscription_id, None)
     if found is not None:
         context.services.registry.watchers.remove(found[0])
-        watchers = context.services.registry.watchers
-        context.services.metrics.set("dshd_subscriptions", watchers.count)
 
 
 async def _follow(context: Context, subscription_id: str) -> None:

@@ -1,0 +1,141 @@
+"""What can be seen of a daemon from outside: figures that agree with the logs, what is degraded, and no content."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from support import events, turns
+from support.daemon import DaemonProcess, open_daemon
+from support.disks import open_tiny_disk
+from support.figures import figure
+from support.rpc import Connection
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CANARY = "sk-canary-8c1f"
+
+
+def test_the_figures_agree_with_the_logs(daemon: DaemonProcess, fresh_id: str) -> None:
+    with Connection(daemon.socket, name="counted") as one:
+        handle = turns.begin_turn(one, fresh_id, "x", "y")
+        one.call("checkpoint.tool", **handle, **turns.tool("x"))
+        one.call("session.append", **handle, events=[events.chunk()] * 5)
+        one.call("session.flush", **handle)
+        view = one.call("session.stat", id=fresh_id)["session"]
+        one.call("session.subscribe", id=fresh_id, fromSeq=view["nextSeq"])
+        assert figure(daemon, "dshd_events_total") == view["durableSeq"] == view["nextSeq"]
+        assert figure(daemon, "dshd_log_bytes") == view["sizeBytes"] > 0
+        assert figure(daemon, "dshd_written_bytes_total") >= view["sizeBytes"]
+        assert figure(daemon, "dshd_fsync_seconds_count") >= figure(daemon, "dshd_flushes_total")
+        assert figure(daemon, "dshd_sessions") == 1
+        assert figure(daemon, "dshd_open_tool_calls") == 2
+        assert figure(daemon, "dshd_pending_events") == 0
+        assert figure(daemon, "dshd_subscriptions") == 1
+        free = os.statvfs(daemon.root)
+        assert abs(figure(daemon, "dshd_disk_free_bytes") - free.f_bavail * free.f_frsize) < 1 << 30
+        assert figure(daemon, "process_open_fds") > 5
+        assert figure(daemon, "process_resident_memory_bytes") > 1 << 24
+    with Connection(daemon.socket) as after:
+        after.call("session.stat", id=fresh_id)
+        assert figure(daemon, "dshd_subscriptions") == 0
+
+
+def test_the_figures_are_written_to_a_file_in_one_step(
+    daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    target = tmp_path / "dshd.prom"
+    command = [sys.executable, "-m", "dsh_client.cli.main", "--socket", str(daemon.socket)]
+    told = subprocess.run([*command, "metrics"], capture_output=True, check=True, env=daemon.env)
+    assert told.stdout.rstrip().endswith(b"# EOF")
+    subprocess.run([*command, "metrics", "--textfile", str(target)], check=True, env=daemon.env)
+    assert target.read_text().endswith("# EOF\n")
+    assert target.stat().st_mode & 0o777 == 0o644
+    refused = subprocess.run(
+        [*command, "metrics", "--textfile", str(tmp_path / "none" / "x")],
+        capture_output=True,
+        check=False,
+        env=daemon.env,
+    )
+    assert refused.returncode == 1
+    assert [path.name for path in tmp_path.glob(".dshctl-*")] == []
+
+
+def test_a_full_disk_is_told_by_the_status_with_its_reason(tmp_path: Path) -> None:
+    with open_tiny_disk(tmp_path / "disk") as disk, open_daemon(disk.path) as daemon:
+        kinds = {problem["kind"] for problem in daemon.call("daemon.status")["problems"]}
+        assert kinds == {"NO_SPACE"}, "so little space is low from the start"
+        with Connection(daemon.socket) as one:
+            handle = turns.begin_turn(one, "s")
+            disk.fill()
+            large = events.chunk(secrets.token_hex(100_000))
+            one.refusal("checkpoint.request", **handle, events=[large])
+            told = [problem["message"] for problem in one.call("daemon.status")["problems"]]
+            assert any("bytes are free" in text for text in told)
+            assert any("nothing of the batch was kept" in text for text in told)
+            assert figure(daemon, "dshd_sessions_failing") == 1
+            disk.free()
+            one.call("session.flush", **handle)
+            assert figure(daemon, "dshd_sessions_failing") == 0
+
+
+def test_a_removed_socket_s_folder_that_is_not_ours_any_more_is_told(
+    daemon: DaemonProcess,
+) -> None:
+    with Connection(daemon.socket) as one:
+        daemon.socket.unlink()
+        daemon.socket.write_text("in the way")
+        for _ in range(200):
+            problems = one.call("daemon.status")["problems"]
+            if problems:
+                break
+            one.call("session.list")
+            subprocess.run(["sleep", "0.05"], check=True)  # noqa: S607  # the daemon looks by the real clock
+        assert [problem["kind"] for problem in problems] == ["UNSAFE_PATH"]
+        assert "clients cannot reach the daemon" in problems[0]["message"]
+        daemon.socket.unlink()
+
+
+def test_no_content_of_a_session_reaches_the_log_or_an_error(
+    daemon: DaemonProcess, fresh_id: str
+) -> None:
+    answers: list[Any] = []
+    with Connection(daemon.socket, name="leaky") as one:
+        handle = turns.begin_turn(one, fresh_id, CANARY)
+        chunk = events.chunk(CANARY)
+        for method, params in hostile(handle, chunk):
+            answers.append(one.answer(one.send(method, **params)))
+        one.notify("session.append", **handle, events=[{"type": "no/such", "data": {CANARY: 1}}])
+        answers.append(one.answer(one.send("session.flush", **handle)))
+        for line in (
+            f'{{"jsonrpc":"2.0","id":1,"method":"session.append","params":{{"x":"{CANARY}',
+            f'{{"jsonrpc":"2.0","id":1,"method":"session.append","params":{{"events":[{{"data":"{CANARY}\\ud800"}}]}}}}',
+        ):
+            one.send_line(line.encode())
+            answers.append(one.read_message())
+    errors = [answer["error"] for answer in answers if "error" in answer]
+    assert len(errors) >= 8
+    assert CANARY not in json.dumps(errors)
+    daemon.stop()
+    assert "daemon.stopped" in daemon.output()
+    assert CANARY not in daemon.output()
+
+
+def hostile(handle: dict[str, Any], chunk: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Calls that are refused, each with the canary where content stands."""
+    wrong = {"type": "tool/result", "data": {"message": {"content": CANARY}}}
+    return [
+        ("session.append", {**handle, "events": [chunk], "expectedSeq": 1}),
+        ("session.append", {**handle, "events": [wrong]}),
+        ("session.append", {**handle, "events": [chunk, {"data": CANARY}]}),
+        ("session.append", {**handle, "events": CANARY}),
+        ("session.append", {**handle, "events": [], "expectedSeq": CANARY}),
+        ("checkpoint.tool", {**handle, "callId": "c", "name": "n", "arguments": CANARY}),
+        ("checkpoint.turnEnd", {**handle, "reason": {"kind": "error", "error": {"x": CANARY}}}),
+        ("checkpoint.request", {**handle, "events": [{"type": "user/message", "data": CANARY}]}),
+    ]
