@@ -14,7 +14,9 @@ from hypothesis import strategies as some
 
 from dsh_protocol.errors import DshdError, LogCorruptError, SessionExistsError
 from dsh_protocol.events import Header
-from dshd.storage.files import RealDisk
+from dshd.storage.files import BLOCK, RealDisk
+from dshd.storage.jsonl.forking import padded
+from dshd.storage.jsonl.frames import FrameEncoder, decode_frame, frames
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.jsonl.verify import verify
 from dshd.storage.store import Snapshot
@@ -23,6 +25,7 @@ from support import events
 from support.events import stored
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from dshd.storage.jsonl.layout import Compression
@@ -257,3 +260,47 @@ def test_a_fork_whose_every_call_fails_once_is_whole_or_is_not_there(
                 store.fork(source, 8, header, [end_mark(8)]).close()
             with closing(store.open(header.id, "read")) as child:
                 assert list(child.read()) == [*MIXED[:8], end_mark(8)]
+
+
+class SharingDisk(RealDisk):
+    """Says that blocks can be shared, whatever the file system says."""
+
+    def shares(self, source: int, directory: int) -> bool:
+        return source >= 0 <= directory
+
+
+@pytest.mark.parametrize("compression", ENCODINGS)
+def test_where_blocks_can_be_shared_the_history_stands_where_it_stood_in_a_block(
+    tmp_path: Path, compression: Compression
+) -> None:
+    store = open_store(tmp_path, compression=compression, disk=SharingDisk())
+    with closing(store.create(SOURCE)) as handle:
+        handle.append(stored([events.title(os.urandom(500).hex()) for _ in range(3000)]))
+        for number in range(5):
+            header = Header(id="x" * (number + 1), created_at=2, cwd="/w", parent_session="source")
+            store.fork(handle, 3000, header, [end_mark(3000)]).close()
+            with closing(store.open(header.id, "write")) as child:
+                assert child.header == header
+                assert [event["seq"] for event in child.read(2998)] == [2998, 2999, 3000]
+            name = name_of(compression)
+            source = log_of(tmp_path, "source", name).read_bytes()
+            copied = log_of(tmp_path, header.id, name).read_bytes()
+            middle = source[len(source) // 2 :][:100]
+            assert (copied.index(middle) - source.index(middle)) % BLOCK == 0
+            assert verify(str(log_of(tmp_path, header.id, name)), tmp_path).whole
+
+
+def test_a_header_of_any_length_means_the_same_and_ends_where_it_is_wanted() -> None:
+    for size in (90, 300, 5000):
+        line = b'{"type":"session","cwd":"/%b"}\n' % (b"w" * size)
+        frame = FrameEncoder().encode(line)
+        for wanted in range(0, BLOCK, 7):
+            made = padded(frame, wanted, zstd=True)
+            assert len(made) % BLOCK == wanted
+            assert zstandard.ZstdDecompressor().decompressobj().decompress(made) == line
+            assert decode_frame(next(frames(_reader(made), 0, len(made), ahead=8192))) == line
+            assert len(padded(line, wanted, zstd=False)) % BLOCK == wanted
+
+
+def _reader(data: bytes) -> Callable[[int, int], bytes]:
+    return lambda size, offset: data[offset : offset + size]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import struct
 from typing import Protocol
 
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -23,6 +24,9 @@ CREATE = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
 LOCK = os.O_RDWR | os.O_APPEND | os.O_CREAT
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 
+BLOCK = 4096
+"""Where both ends of a copy are as far from a multiple of this, file systems that can share what lies between."""
+_CLONE_RANGE = 0x4020940D  # FICLONERANGE
 _PIECE = 1024 * 1024
 _NO_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF})
 """What `copy_file_range` says where there is no such thing."""
@@ -73,6 +77,10 @@ class Disk(Protocol):
 
     def copy(self, source: int, offset: int, fd: int, size: int) -> int:
         """Copy bytes of one file to the end of another, sharing its blocks where possible; may copy less."""
+        ...
+
+    def shares(self, source: int, directory: int) -> bool:
+        """Whether a file made in an open directory can share blocks with an open one."""
         ...
 
     def truncate(self, fd: int, length: int) -> None:
@@ -165,6 +173,11 @@ class RealDisk:
         fcntl.fcntl(fd, fcntl.F_SETFL, flags & ~os.O_APPEND)
         try:
             end = os.lseek(fd, 0, os.SEEK_END)
+            before = -offset % BLOCK
+            if before == -end % BLOCK and before:
+                size = min(size, before)  # from there on blocks can be shared
+            elif before == 0 and size > BLOCK:
+                size -= size % BLOCK
             return os.copy_file_range(source, fd, size, offset, end)
         except OSError as error:
             if error.errno not in _NO_COPY:
@@ -172,6 +185,20 @@ class RealDisk:
         finally:
             fcntl.fcntl(fd, fcntl.F_SETFL, flags)
         return os.write(fd, os.pread(source, min(size, _PIECE), offset))
+
+    def shares(self, source: int, directory: int) -> bool:
+        """Try with the first block, in a file without a name; see `Disk`."""
+        try:
+            fd = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=directory)
+        except OSError:
+            return False
+        try:
+            fcntl.ioctl(fd, _CLONE_RANGE, struct.pack("=qQQQ", source, 0, BLOCK, 0))
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+        return True
 
     def truncate(self, fd: int, length: int) -> None:
         """Cut; see `Disk`."""

@@ -12,8 +12,9 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from dshd.storage.files import BLOCK
 from dshd.storage.jsonl.faults import corrupt
-from dshd.storage.jsonl.frames import MAX_PLAIN, FrameDefectError, decode_frame, frames
+from dshd.storage.jsonl.frames import MAX_PLAIN, Frame, FrameDefectError, decode_frame, frames
 from dshd.storage.jsonl.index import SeqIndex
 from dshd.storage.jsonl.log import Taken
 from dshd.storage.jsonl.rows import RowDefectError, is_object, pack, unpack
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 _PIECE = 256 * 1024
 _CRC_PIECE = 1024 * 1024
+SHARED_FROM = 1024 * 1024
+"""Of a smaller log blocks are not worth sharing."""
+_PLAIN_FRAME = 0x04  # descriptor: a checksum, no content size, a window
+_MOST_SIZED = 12
+_LONGEST = 8000  # what every reader takes in at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +180,36 @@ def moved(lent: Lent, cut: Cut, first: int) -> SeqIndex:
     if cut.offset > lent.first:
         index.add(cut.offset - lent.first + first, cut.seq)
     return index
+
+
+def padded(header: bytes, wanted: int, *, zstd: bool) -> bytes:
+    """Return a header that means the same and ends `wanted` bytes behind a multiple of a block, as its source's does.
+
+    Behind a header that ends elsewhere no file system could share a block. A line gets spaces in front of its end, a
+    frame gets blocks without content, and the room for a stated content size where three bytes a block do not fit.
+    """
+    missing = (wanted - len(header)) % BLOCK
+    if not zstd:
+        return header[:-1] + b" " * missing + b"\n"
+    if 0 < missing < _MOST_SIZED:
+        missing += BLOCK
+    size_bytes = {0: 0, 1: 4, 2: 8}[missing % 3]
+    empty = (missing - size_bytes) // 3
+    if header[4] != _PLAIN_FRAME or not empty or len(header) + missing > _LONGEST:
+        return header
+    return _with_empty_blocks(header, size_bytes, empty)
+
+
+def _with_empty_blocks(frame: bytes, size_bytes: int, empty: int) -> bytes:
+    """Put a stated content size and blocks without content into a frame of one block."""
+    block = int.from_bytes(frame[6:9], "little")
+    kind, size = block >> 1 & 3, block >> 3
+    behind = 9 + (1 if kind == 1 else size)
+    if not block & 1 or len(frame) != behind + 4:
+        return frame
+    content = decode_frame(Frame(0, frame, 1))
+    flag = {0: 0, 4: 0x80, 8: 0xC0}[size_bytes]
+    head = frame[:4] + bytes([_PLAIN_FRAME | flag]) + frame[5:6]
+    head += len(content).to_bytes(8, "little")[:size_bytes]
+    first = (block & ~1).to_bytes(3, "little") + frame[9:behind]
+    return head + first + b"\0\0\0" * (empty - 1) + b"\1\0\0" + frame[behind:]

@@ -14,7 +14,15 @@ from dsh_protocol.events import header_to_wire
 from dsh_protocol.jsontext import encode
 from dshd.storage.jsonl.derived import DERIVED, Derived, derive, read_derived, write_derived
 from dshd.storage.jsonl.faults import changed, read_error, write_error
-from dshd.storage.jsonl.forking import Lent, find_cut, moved, rows_of, taken
+from dshd.storage.jsonl.forking import (
+    SHARED_FROM,
+    Lent,
+    find_cut,
+    moved,
+    padded,
+    rows_of,
+    taken,
+)
 from dshd.storage.jsonl.frames import MAX_PLAIN
 from dshd.storage.jsonl.holder import HOLDER, clear_holder, read_holder, write_holder
 from dshd.storage.jsonl.index import SeqIndex
@@ -183,9 +191,22 @@ class WriteHandle:
         except OSError as error:
             raise read_error(error, lent.source.path) from error
         header = self._framed_header()
+        if copied.size >= SHARED_FROM and self._shares(lent):
+            header = padded(header, lent.first, zstd=lent.source.zstd)
         index, rows = moved(lent, cut, len(header)), cut.rows + rows_of(list(closing))
         rest = self._site.framed(rows) if rows else b""
         self._put(Start(header, rest, copied), index, end + len(closing), None)
+
+    def _shares(self, lent: Lent) -> bool:
+        """Whether the new log, somewhere under this root, can share blocks with the other."""
+        try:
+            directory = self._site.root.make()
+        except OSError:
+            return False
+        try:
+            return self._site.disk.shares(lent.source.fd, directory)
+        finally:
+            self._site.disk.close(directory)
 
     def _framed_header(self) -> bytes:
         line = encode({"type": "session", **header_to_wire(self._header)}) + b"\n"
