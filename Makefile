@@ -125,7 +125,7 @@ build: $(DEV)
 	@ls dist
 
 install-units: $(RUN)
-	@systemd/install "$(abspath $(BIN))"
+	@$(BIN)/dshd install
 
 clean:
 	@rm -rf $(VENV) .venv-3.* .venv-adapters-* dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

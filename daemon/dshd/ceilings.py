@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _M_MMAP_THRESHOLD = -3
 _LARGE_BLOCK = 128 * 1024
-_FEWEST = 32
+FEWEST_DESCRIPTORS = 32
 _MOST = 65_536
 _OWN = 16  # standard streams, event loop, locks, listener
 _PASSING = 4  # what one call has open while it runs
@@ -36,9 +36,10 @@ def raise_descriptor_limit() -> int:
     if wanted > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
-    if soft < _FEWEST:
+    if soft < FEWEST_DESCRIPTORS:
         raise CannotStartError(
-            f"the process may have {soft} open files and dshd needs {_FEWEST}; raise `ulimit -n` or LimitNOFILE="
+            f"the process may have {soft} open files and dshd needs {FEWEST_DESCRIPTORS};"
+            " raise `ulimit -n` or LimitNOFILE="
         )
     return soft
 

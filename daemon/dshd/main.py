@@ -6,14 +6,16 @@ The one rule: what keeps the daemon from starting is one line on standard error 
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import os
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from dsh_protocol.errors import EXIT_CANNOT_START, RootLockedError
+from dsh_protocol.errors import EXIT_CANNOT_START, EXIT_FAILURE, RootLockedError
 from dsh_protocol.version import FORMAT_VERSION, PROTOCOL_VERSION, VERSION
 from dshd.settings import (
     DEFAULT_BATCH_WINDOW_S,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from dshd.settings import ServeFlags
 
-_VERBS = ("serve", "verify", "salvage")
+_VERBS = ("serve", "check-config", "install", "verify", "salvage")
 _SWITCH_S = 0.0005
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -38,7 +40,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     fill_standard_fds()
     words = list(sys.argv[1:] if argv is None else argv)
     flags = _parser().parse_args(_with_verb(words))
-    return _serve(flags) if flags.verb == "serve" else _offline(flags)
+    run = {"serve": _serve, "check-config": _check_config, "install": _install}
+    with suppress(AttributeError):  # not a text file of the interpreter's own
+        cast("Any", sys.stdout).reconfigure(errors="backslashreplace")
+    try:
+        code = run.get(flags.verb, _offline)(flags)
+        sys.stdout.flush()
+    except OSError as exc:  # what is printed has no reader any more, or no room
+        if exc.errno not in {errno.EPIPE, errno.ENOSPC}:
+            raise
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # kept for the process
+        return EXIT_FAILURE
+    return code
 
 
 def fill_standard_fds() -> None:
@@ -69,6 +82,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-V", "--version", action="version", version=version)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     serve = verbs.add_parser("serve", help="run the daemon in the foreground (the default)")
+    _add_settings(serve)
+    check = verbs.add_parser("check-config", help="say whether `serve` would start, and on what")
+    _add_settings(check)
+    _add_install(verbs.add_parser("install", help="write the systemd user units of this program"))
+    verify = verbs.add_parser(
+        "verify", help="check stored sessions without a daemon; changes nothing"
+    )
+    salvage = verbs.add_parser(
+        "salvage", help="write a new session from what can be read of a damaged one"
+    )
+    _add_offline(verify, salvage)
+    return parser
+
+
+def _add_settings(serve: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--socket", metavar="PATH", help="where clients connect (default: $DSHD_SOCKET, …)"
     )
@@ -88,14 +116,13 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--log-level", choices=_LOG_LEVELS, default="info", help="what the daemon's own log tells"
     )
-    verify = verbs.add_parser(
-        "verify", help="check stored sessions without a daemon; changes nothing"
-    )
-    salvage = verbs.add_parser(
-        "salvage", help="write a new session from what can be read of a damaged one"
-    )
-    _add_offline(verify, salvage)
-    return parser
+
+
+def _add_install(units: argparse.ArgumentParser) -> None:
+    choice = units.add_mutually_exclusive_group()
+    choice.add_argument("--now", action="store_true", help="enable and start the socket, too")
+    choice.add_argument("--print", action="store_true", help="show the units, write nothing")
+    choice.add_argument("--uninstall", action="store_true", help="stop and remove the units")
 
 
 def _add_offline(verify: argparse.ArgumentParser, salvage: argparse.ArgumentParser) -> None:
@@ -126,6 +153,20 @@ def _seconds(text: str) -> float:
         return parse_batch_window(text)
     except ValueError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from exc
+
+
+def _check_config(flags: argparse.Namespace) -> int:
+    from dshd.checking import check_config
+
+    return check_config(cast("ServeFlags", flags))
+
+
+def _install(flags: argparse.Namespace) -> int:
+    from dshd import install
+
+    if flags.print:
+        return install.show()
+    return install.uninstall() if flags.uninstall else install.install(now=flags.now)
 
 
 def _serve(flags: argparse.Namespace) -> int:
