@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dshd.storage.jsonl.store import open_store
+from dshd.storage.store import Snapshot
 from storage.failing import FailingDisk
 from storage.samples import HEADER, HOLDER, batch
 
@@ -57,12 +58,14 @@ def work(
     said(2)
     handle.append(batch(2, 3))
     said(5)
+    handle.keep(Snapshot(5, b"state", b"{}"))
     handle.close()
     with next(path for path in root.rglob("session.jsonl*")).open("ab") as log:
         log.write(b"\x28\xb5\x2f\xfdhalf")
     handle = store.open("s1", "write")
     handle.append(batch(5, 1), HOLDER)
     said(6)
+    handle.keep(Snapshot(6, b"state", b"{}"))
     handle.clear_holder()
     handle.close()
 

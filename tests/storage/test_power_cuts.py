@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from dsh_protocol.errors import LogCorruptError, SessionNotFoundError
+from dshd.storage.files import APPEND, DIRECTORY
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import Snapshot
 from storage.failing import HastyDisk
@@ -200,3 +201,44 @@ def test_a_disk_that_lies_is_caught(tmp_path: Path, kind: type[CutDisk]) -> None
     disk = work(kind(tmp_path / "run"), "zstd", work_of, keep_every=0)
     disk.before_sync()
     assert list(complaints(disk, tmp_path, [one for batch in work_of for one in batch]))
+
+
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+@pytest.mark.parametrize("level", [True, False], ids=["with a bound", "without"])
+def test_a_repair_that_is_cut_off_anywhere_loses_no_byte_and_shows_no_less(
+    tmp_path: Path, compression: Compression, *, level: bool
+) -> None:
+    work_of = batches(3, 20)
+    sent = [one for batch in work_of for one in batch]
+    disk = CutDisk(tmp_path / "run")
+    disk.root.mkdir(mode=0o700)
+    store = open_store(disk.root, compression=compression, disk=disk)
+    with closing(store.create(HEADER)) as handle:
+        for one in work_of:
+            handle.append(one)
+        if level:
+            kept(handle)
+        name = "session.jsonl.zstd" if compression == "zstd" else "session.jsonl"
+    tail = b"\x28\xb5\x2f\xfd\x04X" + b"half of a frame" * 100
+    tear(disk, name, tail)
+    disk.states.clear()
+    disk.acknowledged = disk.begun = len(sent)
+    store.open("s1", "write").close()
+    disk.before_sync()
+    assert len(disk.states) >= 5
+    assert not list(complaints(disk, tmp_path, sent))
+    for tree, *_ in disk.states.values():
+        whole = [content for content in tree.values() if content is not None]
+        assert any(content.endswith(tail) for content in whole), sorted(tree)
+
+
+def tear(disk: CutDisk, name: str, tail: bytes) -> None:
+    """Append bytes that are no batch, durable."""
+    top = disk.open_root(str(disk.root))
+    project = disk.open("--work--", DIRECTORY, at=top)
+    folder = disk.open("s1", DIRECTORY, at=project)
+    log = disk.open(name, APPEND, at=folder)
+    disk.write(log, tail)
+    disk.fsync(log)
+    for fd in (log, folder, project, top):
+        disk.close(fd)
