@@ -381,3 +381,21 @@ def test_another_connection_may_use_the_writer_while_it_lives(
         if "error" in lost:
             break
     assert lost["error"]["data"]["kind"] == "WRITER_LOST"
+
+
+def test_many_batches_at_once_over_the_same_sessions_are_all_answered(
+    connection: Connection, fresh_id: str
+) -> None:
+    names = [f"{fresh_id} {number}" for number in range(3)]
+    for name in names:
+        turns.begin_turn(connection, name)
+    sent: list[int] = []
+    for number in range(60):
+        batch = [
+            connection.request("session.read", id=names[number % 3]),
+            connection.request("session.stat", id=names[(number + 1) % 3]),
+            connection.request("session.read", id=names[(number + 2) % 3]),
+        ]
+        sent += connection.send_batch(*batch)
+        sent.append(connection.send("session.messages", id=names[number % 3]))
+    assert all(connection.result(call_id) for call_id in sent)

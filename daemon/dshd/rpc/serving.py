@@ -245,13 +245,17 @@ class Serving:
             else:
                 self._services.metrics.inc("dshd_notifications_dropped", reason="method")
         if items:
-            self._nursery.start_soon(self._serve_batch, items)
+            # In the order of the lines, not of the tasks: the calls are in their lanes by now.
+            turn = self._take_turn([item for item in items if isinstance(item, Call)])
+            self._nursery.start_soon(self._serve_batch, items, turn)
 
-    async def _serve_batch(self, items: list[Call | bytes]) -> None:
+    async def _serve_batch(
+        self, items: list[Call | bytes], turn: tuple[trio.Event, trio.Event]
+    ) -> None:
         """Admit the calls of one line in order, and answer them in one line."""
         calls = {item for item in items if isinstance(item, Call)}
         answers = _Answers(len(items), self._limits.max_line_bytes)
-        after, done = self._take_turn(calls)
+        after, done = turn
         try:
             await after.wait()
             async with trio.open_nursery() as nursery:
@@ -275,7 +279,7 @@ class Serving:
             for call in calls:
                 self._end_call(call)
 
-    def _take_turn(self, calls: set[Call]) -> tuple[trio.Event, trio.Event]:
+    def _take_turn(self, calls: list[Call]) -> tuple[trio.Event, trio.Event]:
         """What a batch waits for and what it sets at its end: those with large replies come one after the other."""
         after, done = self._bulky_batch, trio.Event()
         if any(call.request.method in _BULKY for call in calls):
