@@ -14,6 +14,7 @@
 #   make browser       exported pages in a headless Chromium (Debian's; installed if missing, as root)
 #   make pictures      the README's pictures, made anew from a real run
 #   make build         sdist and wheel, in dist/       make install-units   systemd units for this venv's dshd
+#   make fuzz          hostile traffic, a million cases    make soak          64 agents, killed again and again, 30 min
 #   make clean         remove what these targets made
 #
 # PYTHON=... chooses the interpreter (3.11 or newer) when the environment is made.
@@ -44,7 +45,7 @@ export PIP_ROOT_USER_ACTION := ignore
 # Names after ADAPTERS= choose; see .ci/adapters.
 ADAPTERS ?=
 
-.PHONY: help bitflips browser pictures adapters demo test test-fast test-slow test-all check lint types format golden docs build install-units clean
+.PHONY: help bitflips browser pictures adapters demo test test-fast test-slow test-all check lint types format golden docs build install-units fuzz soak clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,19p'
@@ -126,6 +127,14 @@ build: $(DEV)
 
 install-units: $(RUN)
 	@$(BIN)/dshd install
+
+# A million cases, or eight hours; SEED=... replays one.
+fuzz: $(TESTS)
+	@$(BIN)/python -m tests.fuzz.run $(if $(SEED),--seed $(SEED))
+
+# 64 agents for 30 minutes; SECONDS=120 for the short one.
+soak: $(TESTS)
+	@$(BIN)/python -m tests.soak.run --seconds $(or $(SECONDS),1800)
 
 clean:
 	@rm -rf $(VENV) .venv-3.* .venv-adapters-* dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
