@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,26 +70,39 @@ class Agent:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.session = self.session or f"agent-{uuid4()}"
 
-    def start(self, point: str, *options: str) -> subprocess.Popen[str]:
-        """Start one run and return at once."""
+    def start(self, point: str, *options: str) -> subprocess.Popen[bytes]:
+        """Start one run and return at once; `finish` ends it."""
         argv = [sys.executable, str(AGENTS / self.script), str(self.daemon.socket), self.session]
-        return subprocess.Popen(
-            [*argv, str(self.folder), point, *self.options, *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=self.daemon.env | {"OPENAI_AGENTS_DISABLE_TRACING": "1"},
-        )
+        with self._output.open("wb") as output:
+            return subprocess.Popen(
+                [*argv, str(self.folder), point, *self.options, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self.daemon.env | {"OPENAI_AGENTS_DISABLE_TRACING": "1"},
+                start_new_session=True,
+            )
+
+    def finish(self, process: subprocess.Popen[bytes]) -> tuple[int, str]:
+        """Wait for a run's end, kill what it left behind (an SDK's own program), return exit code and output."""
+        try:
+            process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError(f"the agent hangs:\n{self._output.read_text()}") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return process.returncode, self._output.read_text("utf-8", "replace")
 
     def run(self, point: str, *options: str) -> tuple[int, str]:
         """Run it to its end; return exit code and output."""
-        with self.start(point, *options) as process:
-            try:
-                output, _ = process.communicate(timeout=LIMIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise AssertionError(f"the agent hangs:\n{process.communicate()[0]}") from None
-        return process.returncode, output
+        return self.finish(self.start(point, *options))
+
+    @property
+    def _output(self) -> Path:
+        return self.folder / "output"
 
     def lines(self, what: str) -> list[Any]:
         """What the agent noted in all its runs."""
@@ -239,10 +253,11 @@ def strike(fault: str, agent: Agent) -> Connection | None:
 def check_stopped_by(fault: str, moment: str, agent: Agent) -> str:
     """Let a fault strike at a moment; demand that no model is called and no body runs after it. Returns the outcome."""
     pad = ("pad=yes",) if fault == "disk full" else ()
-    with agent.start("none", f"fault={moment}", "timeout=2", *pad) as process:
+    process = agent.start("none", f"fault={moment}", "timeout=2", *pad)
+    try:
         deadline = time.monotonic() + LIMIT_S
         while not (agent.folder / "reached").exists():
-            assert process.poll() is None, process.communicate()[0]
+            assert process.poll() is None, agent.finish(process)
             assert time.monotonic() < deadline, f"{moment} is not reached"
             time.sleep(0.01)  # another process moves by the real clock
         if moment == "in-body":
@@ -250,12 +265,13 @@ def check_stopped_by(fault: str, moment: str, agent: Agent) -> str:
         thief = strike(fault, agent)
         before = len(agent.lines("bodies")), len(agent.lines("requests"))
         (agent.folder / "done").write_text("yes")
-        output, _ = process.communicate(timeout=LIMIT_S)
+    finally:
+        code, output = agent.finish(process)
     if thief is not None:
         thief.close()
     after = len(agent.lines("bodies")), len(agent.lines("requests"))
     assert after == before, f"bodies and requests {before} became {after}:\n{output}"
-    assert process.returncode not in {0, -9}, output
+    assert code not in {0, -9}, output
     return _error_in(output)
 
 

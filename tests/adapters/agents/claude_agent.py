@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def answer(body: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "type": "tool_use",
-            "id": a.id,
+            "id": f"{a.id}-{os.getpid()}",
             "name": f"mcp__bench__{a.name}",
             "input": {"what": bench.what(a.name)},
         }
