@@ -248,20 +248,27 @@ class Walk:
             except RowDefectError as defect:
                 failure = self._corrupt(offset, f"unparsable row: {defect}")
                 break
-            for event in found:
-                if not _seq_is(event, self.seq):
-                    failure = self._corrupt(offset, "seq gap in a frame")
-                    break
-                batch.append(event)
-                self.seq += 1
-                if len(batch) == _BATCH:
-                    yield batch
-                    batch = []
-            if failure is not None:
+            first = next(found)
+            if not _seq_is(first, self.seq):
+                failure = self._corrupt(offset, "seq gap in a frame")
                 break
+            batch.append(first)
+            self.seq += 1
+            yield from self._filled(batch, found)
         yield batch
         if failure is not None:
             raise failure
+
+    def _filled(self, batch: list[Event], found: Iterator[Event]) -> Iterator[list[Event]]:
+        """Add the members behind a row's first, which follow each other, and yield copies whenever it is full."""
+        while True:
+            more = list(islice(found, _BATCH - len(batch)))
+            batch += more
+            self.seq += len(more)
+            if len(batch) < _BATCH:
+                return
+            yield batch.copy()
+            batch.clear()
 
     def _require_rows(self, frame: Frame, text: bytes) -> None:
         """Refuse a frame without a checksum that does not hold what it should: it proves nothing, and may be torn.
@@ -357,12 +364,11 @@ class Walk:
         failure: LogCorruptError | None = None
         for line in lines:
             try:
-                for event in self._line(line):
-                    batch.append(event)
+                found = self._line(line)
+                if found is not None:
+                    batch.append(next(found))
                     self.seq += 1
-                    if len(batch) == _BATCH:
-                        yield batch
-                        batch = []
+                    yield from self._filled(batch, found)
                 if self._issue is None:
                     if self.crc is not None:
                         self.crc = crc32(b"\n", crc32(line, self.crc))
@@ -374,15 +380,15 @@ class Walk:
         if failure is not None:
             raise failure
 
-    def _line(self, line: bytes) -> Iterator[Event]:
-        """Return the events of a good line; none of a tolerated one. Raises LogCorruptError, before the first event."""
+    def _line(self, line: bytes) -> Iterator[Event] | None:
+        """Return the events of a good line, None for a tolerated one. Raises LogCorruptError."""
         try:
             found = unpack(line)
         except RowDefectError as defect:
             if defect.whole and self._issue is None:
                 raise self._corrupt(self.offset, f"unreadable row: {defect}") from None
             self._note(f"unparsable row: {defect}")
-            return iter(())
+            return None
         first = next(found)
         if self._issue is None and _seq_is(first, self.seq):
             return chain((first,), found)
@@ -391,4 +397,4 @@ class Walk:
             at, reason, expected = self._issue
             text = f"{reason}, and a turn ends behind it"
             raise corrupt(self._source.path, at, text, expected=expected)
-        return iter(())
+        return None
