@@ -120,10 +120,17 @@ async def _serve_until_stopped(services: Services, listeners: Listeners) -> None
 
 
 async def _watch_signals(stop: trio.Event) -> None:
-    """Set `stop` at the first SIGTERM or SIGINT; more of them change nothing."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            stop.set()
+    """Set `stop` at the first SIGTERM, SIGINT or SIGHUP; more of them change nothing, and SIGUSR1 never does.
+
+    A SIGHUP that was ignored when the daemon was started (`nohup`) stays ignored.
+    """
+    watched = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        watched.append(signal.SIGHUP)
+    with trio.open_signal_receiver(*watched) as signals:
+        async for number in signals:
+            if number != signal.SIGUSR1:
+                stop.set()
 
 
 async def _feed_watchdog(registry: Registry) -> None:
