@@ -108,8 +108,7 @@ async def run_listeners(
         if listeners.binding is None:
             for listener in listeners:
                 nursery.start_soon(accept, listener)
-            return
-        while True:
+        while listeners.binding is not None:
             scope = trio.CancelScope()
             nursery.start_soon(_accept_within, scope, accept, listeners.sockets[0])
             await _renew(listeners, listeners.binding)

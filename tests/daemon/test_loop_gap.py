@@ -58,7 +58,7 @@ async def running() -> AsyncGenerator[tuple[Path, Steps], None]:
     steps = Steps()
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, settings)
+            nursery.start_soon(serve, settings)  # noqa: ASYNC113  # its socket says when it is there
             while not settings.socket.exists():  # noqa: ASYNC110  # a file is no event
                 await trio.sleep(0.01)
             gc.freeze()  # what the tests have loaded is not the daemon's to look through
