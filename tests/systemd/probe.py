@@ -1,0 +1,192 @@
+"""What is run beside the manager: installs the units, kills the daemon, probes each protection from inside the unit.
+
+Prints one line a finding; the exit code is 1 when one of them is not what it must be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+KILLS, CONNECTS = int(os.environ.get("PYTHON_KILLS", "20")), 10
+RUNTIME = Path(os.environ["XDG_RUNTIME_DIR"])
+SOCKET = RUNTIME / "dshd/dshd.sock"
+UNITS = Path.home() / ".config/systemd/user"
+FAILED: list[str] = []
+
+PROBES = {
+    "RestrictAddressFamilies": "import socket; socket.socket(socket.AF_INET)",
+    "MemoryDenyWriteExecute": "import mmap; mmap.mmap(-1, 4096, prot=7)",
+    "RestrictNamespaces": "import os, ctypes; c = ctypes.CDLL(None, use_errno=True); assert c.unshare(0x10000000) == 0",
+    "LockPersonality": "import ctypes; c = ctypes.CDLL(None); c.personality(8); assert c.personality(-1) == 8",
+    "RestrictSUIDSGID": "import os; open('x', 'w').close(); os.chmod('x', 0o4755)",
+    "SystemCallFilter": "import ctypes; c = ctypes.CDLL(None); assert c.syscall(101, 0, 0, 0, 0) != -1",
+    "NoNewPrivileges": "assert 'NoNewPrivs:\\t0' in open('/proc/self/status').read()",
+    "UMask": "import os; assert os.umask(0) != 0o077",
+}
+
+
+def tell(good: bool, text: str) -> None:  # noqa: FBT001  # a line of a report
+    """Print a finding."""
+    print(f"{'ok' if good else 'FAILED'}: {text}", flush=True)  # noqa: T201  # a report
+    if not good:
+        FAILED.append(text)
+
+
+def call(method: str = "daemon.status") -> tuple[Any, float]:
+    """One call over a connection of its own, and how long it took."""
+    began = time.monotonic()
+    with socket.socket(socket.AF_UNIX) as one:
+        one.settimeout(30)
+        one.connect(str(SOCKET))
+        one.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode() + b"\n")
+        answer = b""
+        while not answer.endswith(b"\n"):
+            piece = one.recv(1 << 16)
+            if not piece:
+                raise ConnectionError("ended before the answer")
+            answer += piece
+    return json.loads(answer)["result"], time.monotonic() - began
+
+
+def call_again() -> tuple[Any, float, int]:
+    """As a client does: a connection that is cut is made again; one that is refused is counted."""
+    began, refused = time.monotonic(), 0
+    while True:
+        try:
+            found, _ = call()
+        except ConnectionRefusedError:
+            refused += 1
+        except (ConnectionError, OSError):
+            pass
+        else:
+            return found, time.monotonic() - began, refused
+        time.sleep(0.02)  # a real daemon restarts by the real clock
+
+
+def systemctl(*words: str) -> str:
+    """What `systemctl --user` says."""
+    done = subprocess.run(
+        ["systemctl", "--user", *words],  # noqa: S607  # wherever this system has it
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip()
+
+
+def show(name: str) -> str:
+    """One property of the service."""
+    return systemctl("show", "-P", name, "dshd.service")
+
+
+def activation(program: list[str]) -> None:
+    """Installed by itself, started by its first client."""
+    done = subprocess.run(
+        [*program, "install", "--now"], capture_output=True, text=True, check=False
+    )
+    tell(done.returncode == 0, f"install --now {done.stderr.strip()}")
+    tell(show("ActiveState") == "inactive", "not started before the first connection")
+    _, seconds = call()
+    tell(show("ActiveState") == "active", f"started by the first connection, in {seconds:.2f} s")
+    tell(
+        "live sessions" in show("StatusText") or "serving" in show("StatusText"), show("StatusText")
+    )
+
+
+def kills() -> None:
+    """Killed again and again between connections."""
+    refused, worst, ended = 0, 0.0, 0
+    for _ in range(KILLS):
+        for _ in range(CONNECTS):
+            _, seconds, more = call_again()
+            refused, worst = refused + more, max(worst, seconds)
+        os.kill(int(show("MainPID")), signal.SIGKILL)
+        ended += 1
+    call_again()
+    tell(
+        refused == 0,
+        f"{KILLS * CONNECTS} connections over {ended} kills: {refused} refused, worst {worst:.2f} s",
+    )
+
+
+def watchdog() -> None:
+    """A daemon that stands still is killed and started again."""
+    before = int(show("MainPID"))
+    drop = UNITS / "dshd.service.d"
+    drop.mkdir(exist_ok=True)
+    (drop / "quick.conf").write_text("[Service]\nWatchdogSec=3s\n")
+    systemctl("daemon-reload")
+    systemctl("restart", "dshd.service")
+    pid = int(show("MainPID"))
+    os.kill(pid, signal.SIGSTOP)
+    found, seconds, refused = call_again()
+    tell(
+        found["server"]["pid"] not in {pid, before} and refused == 0,
+        f"a daemon that stood still was replaced by the watchdog in {seconds:.1f} s",
+    )
+    (drop / "quick.conf").unlink()
+    systemctl("daemon-reload")
+
+
+def probes() -> None:
+    """Each protection, from a process with exactly the unit's settings."""
+    text = (UNITS / "dshd.service").read_text()
+    section = text.partition("NoNewPrivileges")[2].partition("[Install]")[0]
+    lines = ["NoNewPrivileges" + section.split("\n")[0], *section.split("\n")[1:], "UMask=0077"]
+    settings = [line for line in lines if "=" in line and not line.startswith("#")]
+    for name, code in PROBES.items():
+        plain = _run_in_unit([], code)
+        confined = _run_in_unit(settings, code)
+        tell(plain == 0 and confined != 0, f"{name}: without {plain}, within {confined}")
+    listed = {line.partition("=")[0] for line in settings}
+    tell(
+        listed <= {*PROBES, "SystemCallArchitectures", "SystemCallErrorNumber"},
+        "nothing is listed that has no probe",
+    )
+
+
+def _run_in_unit(settings: list[str], code: str) -> int:
+    flags = [word for line in settings for word in ("-p", line)]
+    command = ["systemd-run", "--user", "--wait", "--quiet", "--collect", *flags]
+    where = ["--working-directory", str(RUNTIME)]
+    done = subprocess.run(
+        [*command, *where, "/usr/bin/python3", "-c", code], capture_output=True, check=False
+    )
+    return done.returncode
+
+
+def stop() -> None:
+    """Stopped within its time, and the socket goes on."""
+    began = time.monotonic()
+    systemctl("stop", "dshd.service")
+    seconds = time.monotonic() - began
+    tell(
+        seconds < 8 and show("Result") == "success", f"stopped in {seconds:.1f} s: {show('Result')}"
+    )
+    call()
+    tell(show("ActiveState") == "active", "the next connection started it again")
+
+
+def main() -> int:
+    """Run all of it with the `dshd` that is named."""
+    program = sys.argv[1:]
+    activation(program)
+    kills()
+    watchdog()
+    probes()
+    stop()
+    done = subprocess.run([*program, "install", "--uninstall"], capture_output=True, check=False)
+    tell(done.returncode == 0 and not SOCKET.exists(), "uninstalled, and the socket is gone")
+    return 1 if FAILED else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
