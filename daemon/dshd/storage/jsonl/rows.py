@@ -8,7 +8,7 @@ Packing knows one batch and no other, so a run cut by a batch's end packs separa
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, count, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from dsh_protocol.jsontext import JsonTextError, decode_stored, encode
@@ -272,12 +272,11 @@ def _common(delta: str, data: dict[str, Any]) -> Event:
 def _members(seq: int, time: int, data: dict[str, Any], common: Event) -> Iterator[Event]:
     turn, step = data["turn"], data["step"]
     key, texts = ("argumentsDelta", data["args"]) if "id" in common else ("text", data["texts"])
-    for k, text in enumerate(texts):
-        if k:
-            time += int(data["dt"][k - 1])
+    times = accumulate(map(int, data["dt"]), initial=time)
+    for at, when, text in zip(count(seq), times, texts, strict=False):
         yield {
             "type": "assistant/chunk",
-            "seq": seq + k,
-            "time": time,
+            "seq": at,
+            "time": when,
             "data": {"turn": turn, "step": step, "chunk": {**common, key: text}},
         }

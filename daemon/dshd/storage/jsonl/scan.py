@@ -254,21 +254,18 @@ class Walk:
                 break
             batch.append(first)
             self.seq += 1
-            yield from self._filled(batch, found)
+            for event in found:  # the members behind the first follow it
+                batch.append(event)
+                self.seq += 1
+                if len(batch) >= _BATCH:
+                    yield batch
+                    batch = []
+            if len(batch) >= _BATCH:
+                yield batch
+                batch = []
         yield batch
         if failure is not None:
             raise failure
-
-    def _filled(self, batch: list[Event], found: Iterator[Event]) -> Iterator[list[Event]]:
-        """Add the members behind a row's first, which follow each other, and yield copies whenever it is full."""
-        while True:
-            more = list(islice(found, _BATCH - len(batch)))
-            batch += more
-            self.seq += len(more)
-            if len(batch) < _BATCH:
-                return
-            yield batch.copy()
-            batch.clear()
 
     def _require_rows(self, frame: Frame, text: bytes) -> None:
         """Refuse a frame without a checksum that does not hold what it should: it proves nothing, and may be torn.
@@ -368,7 +365,12 @@ class Walk:
                 if found is not None:
                     batch.append(next(found))
                     self.seq += 1
-                    yield from self._filled(batch, found)
+                    for event in found:  # the members behind the first follow it
+                        batch.append(event)
+                        self.seq += 1
+                        if len(batch) >= _BATCH:
+                            yield batch
+                            batch = []
                 if self._issue is None:
                     if self.crc is not None:
                         self.crc = crc32(b"\n", crc32(line, self.crc))
