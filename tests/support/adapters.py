@@ -312,6 +312,6 @@ def tell(framework: str, fault: str, outcome: str) -> None:
     TABLE.write_text(f"{head}<!-- table:begin -->\n{body}\n<!-- table:end -->{tail}", "utf-8")
 
 
-def fault_outcome() -> str:
-    """What the table says of a fault that every moment survived."""
-    return f"stops {', '.join(MOMENTS)}: no further request, no body; the error reaches the caller"
+def fault_outcome(told: str) -> str:
+    """What the table says of a fault that stopped the run at every moment."""
+    return f"stopped at all three moments: no further request, no further body; {told}"
