@@ -88,7 +88,7 @@ lint: $(DEV)
 	@$(BIN)/ruff check --quiet $(SOURCES)
 	@$(BIN)/ruff format --check --quiet $(SOURCES) || { echo "not laid out as ruff does: make format"; exit 1; }
 	@$(BIN)/lint-imports --no-logo
-	@! find $(SOURCES) -name '*.py' -exec $(BIN)/flake8-async {} + | grep -v $(NOT_ASYNC)
+	@! grep -rlE --include='*.py' 'async (def|with|for) ' $(SOURCES) | xargs $(BIN)/flake8-async | grep -v $(NOT_ASYNC)
 	@$(BIN)/codespell $(SOURCES) systemd .ci .changes Makefile *.md
 
 types: $(DEV)
