@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("compression", ["zstd", "none"])
 @pytest.mark.parametrize(
-    "step", [2039, pytest.param(61, marks=pytest.mark.slow)], ids=["few", "many"]
+    "step", [2039, pytest.param(127, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_a_flipped_bit_is_refused_or_costs_the_last_batch(
     tmp_path: Path, compression: Compression, step: int
