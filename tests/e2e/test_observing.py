@@ -90,6 +90,7 @@ def test_a_removed_socket_s_folder_that_is_not_ours_any_more_is_told(
     with Connection(daemon.socket) as one:
         daemon.socket.unlink()
         daemon.socket.write_text("in the way")
+        problems: list[Any] = []
         for _ in range(200):
             problems = one.call("daemon.status")["problems"]
             if problems:

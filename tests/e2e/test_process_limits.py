@@ -17,7 +17,7 @@ from support.daemon import DaemonProcess, clean_environ, open_daemon
 from support.rpc import CallRefusedError, Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 MIB = 1024 * 1024
 
@@ -87,7 +87,7 @@ def open_until_refused(one: Connection) -> tuple[list[dict[str, Any]], CallRefus
 
 
 @contextmanager
-def little_memory(daemon: DaemonProcess, room: int) -> Iterator[None]:
+def little_memory(daemon: DaemonProcess, room: int) -> Generator[None, None, None]:
     """Let the running daemon map so many bytes more, and no others."""
     pages = int(Path(f"/proc/{daemon.pid}/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + room
@@ -108,7 +108,9 @@ def test_a_daemon_without_memory_refuses_large_calls_and_goes_on_when_there_is_s
     with little_memory(daemon, room):
         refused = [ask_for_much(daemon) for _ in range(5)]
     assert set(refused) <= {"OVERLOADED", "", "closed", "gone"}, daemon.output()
-    if daemon.process.poll() is not None:  # an allocation failed where no program can take it: as a kill
+    if (
+        daemon.process.poll() is not None
+    ):  # an allocation failed where no program can take it: as a kill
         daemon.start()
     with Connection(daemon.socket, name="after") as one:
         assert len(one.call("session.read", id=fresh_id)["events"]) == durable

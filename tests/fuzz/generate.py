@@ -118,8 +118,8 @@ class Traffic:
         random = self._random
         name = random.choice(NAMES)
         handle = {"id": name, "writer": self.writers.get(name, "none")}
-        method = random.choice(tuple(_SENSIBLE))
-        params = _SENSIBLE[method](random, handle)
+        method = random.choice(SENSIBLE)
+        params = dict(_sensible_params(method, random, handle))
         if method.startswith(("checkpoint.", "session.append")) and random.random() < 0.3:
             params["expectedSeq"] = max(0, self.next_seq.get(name, 0) - random.randrange(3))
         return {"method": method, "params": params}
@@ -195,14 +195,16 @@ class Traffic:
 
     # ------------------------------------------------------------------ answers
 
-    def learn(self, answer: Any) -> None:
+    def learn(self, answer: dict[str, Any]) -> None:
         """Note writers and seqs from an answer, so that later calls get further than the first check."""
-        result = answer.get("result") if isinstance(answer, dict) else None
-        if isinstance(result, dict) and isinstance(result.get("session"), dict):
-            name = result["session"].get("id")
-            if result.get("writer"):
-                self.writers[name] = result["writer"]
-            self.next_seq[name] = result["session"].get("nextSeq") or 0
+        match answer:
+            case {"result": {"session": {"id": str(name), "nextSeq": next_seq}, **more}}:
+                writer: Any = more.get("writer")
+                if isinstance(writer, str):
+                    self.writers[name] = writer
+                self.next_seq[name] = next_seq if isinstance(next_seq, int) else 0
+            case _:
+                return
 
 
 def encoded(message: Any) -> bytes:
@@ -233,30 +235,33 @@ def _tool(random: Random) -> dict[str, Any]:
     return {"callId": call_id, "name": "t", "arguments": f'{{"for":"{call_id}"}}'}
 
 
-_SENSIBLE: dict[str, Any] = {
-    "session.create": lambda random, handle: {"id": handle["id"]},
-    "session.open": lambda random, handle: {
-        "id": handle["id"],
-        "access": random.choice(("read", "write")),
-        "takeover": True,
-    },
-    "session.append": lambda random, handle: {**handle, "events": _some_events(random)},
-    "session.flush": lambda random, handle: handle,
-    "session.recover": lambda random, handle: handle,
-    "session.close": lambda random, handle: handle,
-    "session.read": lambda random, handle: {"id": handle["id"], "offset": random.randrange(5)},
-    "session.messages": lambda random, handle: {"id": handle["id"]},
-    "session.stat": lambda random, handle: {"id": handle["id"]},
-    "session.list": lambda random, handle: {"limit": random.randrange(3)},
-    "session.fork": lambda random, handle: {"id": handle["id"]},
-    "session.subscribe": lambda random, handle: {
-        "id": handle["id"],
-        "fromSeq": random.randrange(4),
-    },
-    "checkpoint.request": lambda random, handle: {**handle, "events": _some_events(random)},
-    "checkpoint.tool": lambda random, handle: {**handle, **_tool(random)},
-    "checkpoint.postStep": lambda random, handle: {**handle, "events": _some_events(random)},
-    "checkpoint.turnEnd": lambda random, handle: {**handle, "reason": {"kind": "completed"}},
-    "daemon.status": lambda random, handle: {},
-    "daemon.metrics": lambda random, handle: {},
-}
+SENSIBLE = (
+    *("session.create", "session.open", "session.append", "session.flush", "session.recover"),
+    *("session.close", "session.read", "session.messages", "session.stat", "session.list"),
+    *("session.fork", "session.subscribe", "checkpoint.request", "checkpoint.tool"),
+    *("checkpoint.postStep", "checkpoint.turnEnd", "daemon.status", "daemon.metrics"),
+)
+
+
+def _sensible_params(method: str, random: Random, handle: dict[str, Any]) -> dict[str, Any]:
+    """What an agent sends with a method, more or less."""
+    name = {"id": handle["id"]}
+    access = random.choice(("read", "write"))
+    particular: dict[str, dict[str, Any]] = {
+        "session.create": name,
+        "session.open": {**name, "access": access, "takeover": True},
+        "session.append": {**handle, "events": _some_events(random)},
+        "session.read": {**name, "offset": random.randrange(5)},
+        "session.messages": name,
+        "session.stat": name,
+        "session.list": {"limit": random.randrange(3)},
+        "session.fork": name,
+        "session.subscribe": {**name, "fromSeq": random.randrange(4)},
+        "checkpoint.request": {**handle, "events": _some_events(random)},
+        "checkpoint.tool": {**handle, **_tool(random)},
+        "checkpoint.postStep": {**handle, "events": _some_events(random)},
+        "checkpoint.turnEnd": {**handle, "reason": {"kind": "completed"}},
+        "daemon.status": {},
+        "daemon.metrics": {},
+    }
+    return particular.get(method, handle)

@@ -135,11 +135,12 @@ def _finish(
 def _look(line: bytes, traffic: Traffic, report: Report, seed: int) -> None:
     try:
         found: Any = json.loads(line)
+        answers: list[dict[str, Any]] = [found] if line.startswith(b"{") else found
     except ValueError:
         raise FuzzFailedError(f"no JSON came back: {line[:200]!r}") from None
-    for answer in found if isinstance(found, list) else [found]:
+    for answer in answers:
         report.answers += 1
-        error = answer.get("error")
+        error: Any = answer.get("error")
         if error is not None and (error["code"] == -32603 or error["data"]["kind"] == "INTERNAL"):
             raise FuzzFailedError(f"{error}")
         traffic.learn(answer)

@@ -164,7 +164,7 @@ def _all_sessions(one: Connection) -> list[Any]:
 def _judge_session(one: Connection, view: Any, journal: Path) -> int:
     """Compare a session with what its agent was told; return how many events that was."""
     lines = journal.read_text("utf-8").split("\n")
-    told = [json.loads(line) for line in lines if line.endswith("}")]
+    told: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
     least = max((note["durableSeq"] for note in told), default=0)
     if view is None:
         assert least == 0, (
@@ -177,8 +177,9 @@ def _judge_session(one: Connection, view: Any, journal: Path) -> int:
     assert len(stored) >= least, f"{name}: {least} were acknowledged, {len(stored)} are stored"
     for note in told:
         if "text" in note:
-            found = stored[note["seq"]]["data"]["chunk"]["text"]
-            assert found == note["text"], f"{name}: seq {note['seq']} is another event"
+            assert stored[note["seq"]]["data"]["chunk"]["text"] == note["text"], (
+                f"{name}: seq {note['seq']} is another event"
+            )
     return int(least)
 
 
