@@ -26,9 +26,8 @@ def wait_until(holds: Any, limit_s: float = 10) -> None:
 
 def view(daemon: DaemonProcess, session_id: str) -> dict[str, Any]:
     with daemon.connect() as connection:
-        listed = connection.call("session.list")["sessions"]
+        listed: list[dict[str, Any]] = connection.call("session.list")["sessions"]
     (found,) = [one for one in listed if one["id"] == session_id]
-    assert isinstance(found, dict)
     return found
 
 

@@ -43,7 +43,7 @@ def events() -> st.SearchStrategy[Event]:
         st.builds(make.turn_end, turn, st.sampled_from(["completed", "interrupted"])),
         st.builds(make.step_start, turn, number),
         st.builds(make.step_end, turn, number),
-        st.builds(lambda ids: make.assistant(*ids), st.lists(call_id, max_size=3)),
+        st.lists(call_id, max_size=3).map(asking),
         st.builds(make.tool_call, call_id),
         on_surface,
         st.builds(make.dispatch_start, nested, call_id, call_id),
@@ -57,6 +57,11 @@ def again(fold: Fold) -> Fold:
     found = decode_state(encode_state(take_state(fold)))
     assert found is not None
     return found
+
+
+def asking(ids: list[str]) -> Event:
+    """An answer that asks for these calls."""
+    return make.assistant(*ids)
 
 
 def said(fold: Fold) -> dict[str, Any]:
@@ -73,7 +78,8 @@ def said(fold: Fold) -> dict[str, Any]:
 
 def log_of(found: list[Event], *, close_at: int) -> list[Event]:
     """Return a log of those events that fit, closed by recovery once on the way."""
-    fold, log = Fold(), []
+    fold = Fold()
+    log: list[Event] = []
 
     def take(event: Event) -> None:
         whole = {**event, "seq": fold.next_seq, "time": 1000 + fold.next_seq // 4}
@@ -115,10 +121,8 @@ def test_every_recorded_crash_is_closed_alike_by_a_fold_that_was_written_down() 
     cases = sorted((vectors() / "crash").glob("*.json"))
     assert cases
     for path in cases:
-        case = json.loads(path.read_text())
-        stored = case.get("events") if isinstance(case, dict) else None
-        if not isinstance(stored, list):
-            continue
+        case: dict[str, Any] = json.loads(path.read_text())
+        stored: list[Event] = case.get("events") or []
         for cut in range(len(stored) + 1):
             resumed = again(folded(stored[:cut]))
             for event in stored[cut:]:
