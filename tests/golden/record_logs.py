@@ -18,9 +18,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from support import events, turns  # noqa: E402  # the folder of tests is not on the path of a program
-from support.daemon import DaemonProcess, open_daemon  # noqa: E402
-from support.rpc import Connection  # noqa: E402
-from support.verdicts import read_all  # noqa: E402
+from support.daemon import DaemonProcess, open_daemon  # noqa: E402  # likewise
+from support.rpc import Connection  # noqa: E402  # likewise
+from support.verdicts import read_all  # noqa: E402  # likewise
 
 COMPRESSIONS = ("zstd", "none")
 _KEPT = (".jsonl", ".jsonl.zstd")
