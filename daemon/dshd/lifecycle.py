@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
-from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK
+from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK, DshdError
 from dsh_protocol.version import VERSION
 from dshd import systemd
 from dshd.listener import open_listeners, run_acceptor, run_listeners
@@ -36,12 +36,15 @@ from dshd.storage.jsonl.lock import lock_root
 from dshd.storage.jsonl.store import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from dshd.listener import Listeners
     from dshd.settings import Settings
 
 log = structlog.get_logger()
 
 _CONNECTIONS_GRACE_S = 2.0
+_FAULT_LIMIT_S = 10
 _STATUS_EVERY_S = 5.0
 
 
@@ -56,6 +59,7 @@ async def serve(settings: Settings) -> int:
     """
     started_at = now_ms()
     with ExitStack() as stack:
+        stack.callback(signal.alarm, 0)
         lock = lock_root(settings.root, socket=str(settings.socket), since=started_at)
         stack.callback(lock.close)
         listeners = stack.enter_context(open_listeners(settings))
@@ -88,12 +92,29 @@ async def serve(settings: Settings) -> int:
                 places=trio.CapacityLimiter(settings.limits.max_connections),
                 stopping=trio.Event(),
             )
-            await _serve_until_stopped(services, listeners)
+            with _ends_in_time():
+                await _serve_until_stopped(services, listeners)
             written = await registry.shut_down(SHUTDOWN_FLUSH_S)
             await registry.wait_ended(SHUTDOWN_FLUSH_S)
             sessions.cancel_scope.cancel()
     log.info("daemon.stopped", written=written)
     return EXIT_OK if written else EXIT_FAILURE
+
+
+@contextmanager
+def _ends_in_time() -> Generator[None, None, None]:
+    """Have a fault end the process, whatever is stuck then: it is started again, a daemon that hangs is not.
+
+    Without memory even the event loop fails, and the result of a thread may never arrive. SIGALRM kills like SIGKILL
+    does: nothing acknowledged is lost.
+    """
+    try:
+        yield
+    except BaseException as error:
+        signal.alarm(_FAULT_LIMIT_S)
+        if isinstance(error, Exception):
+            log.exception("daemon.fault", exc_info=error)
+        raise
 
 
 async def _serve_until_stopped(services: Services, listeners: Listeners) -> None:
@@ -150,4 +171,5 @@ async def _tell_status(services: Services) -> None:
         return
     while True:
         await trio.sleep(_STATUS_EVERY_S)
-        systemd.notify(f"STATUS={await one_line(services)}")
+        with suppress(DshdError):  # no thread, no descriptor: the next one will tell
+            systemd.notify(f"STATUS={await one_line(services)}")

@@ -164,7 +164,8 @@ async def run_acceptor(
     while True:
         try:
             stream = await listener.accept()
-        except OSError as exc:
+        except (OSError, MemoryError) as error:
+            exc = error if isinstance(error, OSError) else OSError(errno.ENOMEM, "no memory")
             if exc.errno not in _EXHAUSTED:
                 raise
             metrics.inc("dshd_accept_failures")

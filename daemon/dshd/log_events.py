@@ -9,6 +9,7 @@ LOG_EVENTS = {
     "daemon.ready": "The root is locked and clients are answered.",
     "daemon.stopping": "Nothing new is accepted; admitted events are being made durable.",
     "daemon.stopped": "The end; `written` says whether everything admitted is durable.",
+    "daemon.fault": "A defect, or no memory at all, ended the daemon; it is to be started again.",
     "listener.exhausted": "Accepting pauses for want of descriptors or memory; told once a minute.",
     "listener.displaced": "The socket was removed or replaced, and cannot be bound again.",
     "listener.renewed": "The socket was removed, and is bound again.",

@@ -108,15 +108,25 @@ def test_a_daemon_without_memory_refuses_large_calls_and_goes_on_when_there_is_s
     with little_memory(daemon, room):
         refused = [ask_for_much(daemon) for _ in range(5)]
     assert set(refused) <= {"OVERLOADED", "", "closed", "gone"}, daemon.output()
-    if (
-        daemon.process.poll() is not None
-    ):  # an allocation failed where no program can take it: as a kill
+    if not is_served(
+        daemon
+    ):  # an allocation failed where nothing can take it: the process ends, as by a kill
+        daemon.process.wait(20)
         daemon.start()
     with Connection(daemon.socket, name="after") as one:
         assert len(one.call("session.read", id=fresh_id)["events"]) == durable
         handle = turns.begin_turn(one, f"{fresh_id} again")
         large = events.chunk("x" * (7 * MIB))
         assert one.call("checkpoint.request", **handle, events=[large])["durableSeq"] == 5
+
+
+def is_served(daemon: DaemonProcess) -> bool:
+    try:
+        with Connection(daemon.socket, limit_s=5) as one:
+            one.call("daemon.status")
+    except OSError:
+        return False
+    return True
 
 
 def ask_for_much(daemon: DaemonProcess) -> str:

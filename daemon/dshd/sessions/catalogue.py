@@ -7,13 +7,14 @@ a session that cannot be read is shown with its problem and disturbs no other.
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from dsh_protocol import jsontext
-from dsh_protocol.errors import DshdError, SessionNotFoundError
+from dsh_protocol.errors import DshdError, OverloadedError, SessionNotFoundError
 from dsh_protocol.events import header_to_wire
 from dshd.sessions.claims import holder_alive, record_holder
 from dshd.sessions.fold import Fold
@@ -180,7 +181,10 @@ class Catalogue:
             while self._due:
                 session_id = next(iter(self._due))
                 del self._due[session_id]
-                await self._registry.in_reader(self._fold_by_id, session_id)
+                with suppress(
+                    OverloadedError
+                ):  # no thread now: the next list finds it unknown again
+                    await self._registry.in_reader(self._fold_by_id, session_id)
 
     def _fold_by_id(self, session_id: str) -> None:
         try:
