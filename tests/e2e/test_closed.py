@@ -191,7 +191,7 @@ def test_every_path_that_was_made_is_below_the_root_and_private(tmp_path: Path) 
 
 def test_the_refusal_of_a_socket_of_somebody_else_never_suggests_to_share_it() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "dsh_client.cli.main", "--socket", "/proc/1/root/x", "list"],
+        [sys.executable, "-m", "dsh_client.cli.main", "--socket", "/proc/1/cwd/x", "list"],
         capture_output=True,
         text=True,
         check=False,
