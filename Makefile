@@ -1,11 +1,12 @@
 # Every target makes what it needs (a virtual environment in the tree) and asks nothing of the user.
 #
 #   make demo          an agent and the daemon are killed; nothing is lost, and the next agent is told what to do
-#   make test          every test, on this Python
+#   make test          the tests, on this Python
 #   make check         what a change must pass: lint, layout, import contracts, types, fast tests
 #
 #   make lint, types   the parts of check              make format       let ruff lay the code out
 #   make test-fast     tests that are not marked slow  make test-slow    the others
+#   make test-alone    those that measure time or memory: on a machine that does nothing else
 #   make test-all      the tests of this tree on Python 3.11, 3.12 and 3.13, as far as this machine has them
 #   make adapters      every adapter in an environment of its own with its framework (ADAPTERS=langgraph: one)
 #   make bitflips      flip every bit of a log, one at a time: an hour or two; STEP=64 flips every 64th
@@ -26,7 +27,7 @@ BIN := $(VENV)/bin
 SOURCES := daemon client protocol tests
 PYTEST := $(BIN)/python -m pytest -q
 
-# Most tests wait for processes: a few at a time. Those that measure time or memory run when the others are done.
+# Most tests wait for processes: a few at a time. Those that measure time or memory have a target of their own.
 JOBS ?= 3
 TOGETHER := -n $(JOBS) --dist loadscope
 
@@ -48,10 +49,10 @@ export PIP_ROOT_USER_ACTION := ignore
 # Names after ADAPTERS= choose; see .ci/adapters.
 ADAPTERS ?=
 
-.PHONY: help bitflips browser pictures adapters demo test test-fast test-slow test-all check lint types format golden docs build install-units fuzz soak clean
+.PHONY: help bitflips browser pictures adapters demo test test-fast test-slow test-alone test-all check lint types format golden docs build install-units fuzz soak clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,19p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,20p'
 
 # An environment that is filled further, and not older than pyproject.toml, needs no second visit.
 $(RUN): pyproject.toml
@@ -71,13 +72,15 @@ demo: $(RUN)
 
 test: $(TESTS)
 	@$(PYTEST) $(TOGETHER) -m "not alone"
+
+test-alone: $(TESTS)
 	@$(PYTEST) -m alone
 
 test-fast: $(TESTS)
 	@$(PYTEST) $(TOGETHER) -m "not slow and not alone"
 
 test-slow: $(TESTS)
-	@$(PYTEST) -m "slow or alone"
+	@$(PYTEST) $(TOGETHER) -m "slow and not alone"
 
 test-all:
 	@.ci/test-all $(TOGETHER) -m "not alone and not slow"

@@ -69,6 +69,7 @@ def test_a_daemon_that_does_not_run_is_exit_code_3(
         "list": none,
         "status": none,
         "top": none,
+        "metrics": none,
         "rpc": ["daemon.status"],
         "diff": ["a1", "b1"],
     }

@@ -55,6 +55,7 @@ class Viewer(threading.Thread):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_ten_viewers_of_a_session_that_grows(tmp_path: Path) -> None:
     calls = MEGABYTES * 1_000_000 // (SIZE * PER_CALL)
     with open_daemon(tmp_path) as daemon, daemon.connect() as agent:

@@ -98,6 +98,7 @@ def little_memory(daemon: DaemonProcess, room: int) -> Generator[None, None, Non
         resource.prlimit(daemon.pid, resource.RLIMIT_AS, before)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("room", [16 * MIB, 48 * MIB])
 def test_a_daemon_without_memory_refuses_large_calls_and_goes_on_when_there_is_some(
     daemon: DaemonProcess, fresh_id: str, room: int
