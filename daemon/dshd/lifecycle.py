@@ -36,7 +36,7 @@ from dshd.storage.jsonl.lock import lock_root
 from dshd.storage.jsonl.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from dshd.listener import Listeners
     from dshd.settings import Settings
@@ -58,6 +58,8 @@ async def serve(settings: Settings) -> int:
         CannotStartError, RootLockedError: It cannot start; nothing was changed.
     """
     started_at = now_ms()
+    stopping = trio.Event()
+    deafen = _be_deaf_once(stopping)
     with ExitStack() as stack:
         stack.callback(signal.alarm, 0)
         lock = lock_root(settings.root, socket=str(settings.socket), since=started_at)
@@ -90,13 +92,14 @@ async def serve(settings: Settings) -> int:
                 instance_id=secrets.token_hex(8),
                 started_at=started_at,
                 places=trio.CapacityLimiter(settings.limits.max_connections),
-                stopping=trio.Event(),
+                stopping=stopping,
             )
             with _ends_in_time():
                 await _serve_until_stopped(services, listeners)
             written = await registry.shut_down(SHUTDOWN_FLUSH_S)
             await registry.wait_ended(SHUTDOWN_FLUSH_S)
             sessions.cancel_scope.cancel()
+    deafen()
     log.info("daemon.stopped", written=written)
     return EXIT_OK if written else EXIT_FAILURE
 
@@ -115,6 +118,40 @@ def _ends_in_time() -> Generator[None, None, None]:
         if isinstance(error, Exception):
             log.exception("daemon.fault", exc_info=error)
         raise
+
+
+def _be_deaf_once(stopping: trio.Event) -> Callable[[], None]:
+    """Let the signals that stop do what they do by default until they are watched, and nothing once it is stopping.
+
+    Whoever watched a signal gives back the handler that it found, and sends itself again what it did not come to see:
+    without this one the second SIGTERM of an impatient user would kill a daemon that is making events durable.
+
+    Returns:
+        A function that ignores them for good, to be called at the end: Python takes its own handlers away before the
+        process has ended.
+    """
+    numbers = _stopping_signals()
+
+    def handle(number: int, _frame: object) -> None:
+        if not stopping.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    def ignore() -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+
+    for number in numbers:
+        signal.signal(number, handle)
+    return ignore
+
+
+def _stopping_signals() -> list[signal.Signals]:
+    """SIGTERM, SIGINT, and SIGHUP unless the daemon was started with it ignored (`nohup`)."""
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return numbers
 
 
 async def _serve_until_stopped(services: Services, listeners: Listeners) -> None:
@@ -141,14 +178,8 @@ async def _serve_until_stopped(services: Services, listeners: Listeners) -> None
 
 
 async def _watch_signals(stop: trio.Event) -> None:
-    """Set `stop` at the first SIGTERM, SIGINT or SIGHUP; more of them change nothing, and SIGUSR1 never does.
-
-    A SIGHUP that was ignored when the daemon was started (`nohup`) stays ignored.
-    """
-    watched = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        watched.append(signal.SIGHUP)
-    with trio.open_signal_receiver(*watched) as signals:
+    """Set `stop` at the first SIGTERM, SIGINT or SIGHUP; more of them change nothing, and SIGUSR1 never does."""
+    with trio.open_signal_receiver(*_stopping_signals(), signal.SIGUSR1) as signals:
         async for number in signals:
             if number != signal.SIGUSR1:
                 stop.set()

@@ -187,9 +187,13 @@ def test_a_reader_that_fell_behind_a_real_daemon_gets_everything(daemon: DaemonP
         follower = Follower(str(daemon.socket), "busy", 0, 20.0)
         batches = follower.batches()
         seen = [one["seq"] for one in next(batches)]
-        filler = events.chunk("x" * 300)
+        filler = events.chunk("x" * 1500)
         # Who reads stored events is paced and told nothing; who was given live ones before is told that it lags.
         for _ in range(ROUNDS):
+            for _ in range(3):  # one at a time: read as they come
+                agent.call("session.append", **handle, events=[filler])
+                agent.call("session.flush", **handle)
+                seen += [one["seq"] for one in next(batches)]
             for _ in range(MANY // 1000):  # nobody reads meanwhile
                 agent.call("session.append", **handle, events=[filler] * 1000)
             next_seq = agent.call("session.flush", **handle)["nextSeq"]

@@ -12,7 +12,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from support.canonical import sha256
+from support.canonical import canonical, sha256
 from support.events import END_SEED
 from support.rpc import CallRefusedError
 from support.vectors import vectors, vectors_present
@@ -150,7 +150,7 @@ def _load(connection: Connection, case: Case) -> str:
     again = connection.call("session.open", id=name, access="write")
     stored = read_all(connection, name)
     connection.call("session.close", id=name, writer=again["writer"])
-    assert stored[: len(events) + len(closers)] == [*events, *closers]
+    assert canonical(stored[: len(events) + len(closers)]) == canonical([*events, *closers])
     assert [event["type"] for event in stored[len(events) + len(closers) :]] == (
         [END_SEED["type"]] if closers else []
     )

@@ -28,9 +28,9 @@ def canonical(value: Any) -> str:
     if isinstance(value, dict):
         members = cast("dict[str, Any]", value)
         keys = _in_js_order(members)
-        return "{" + ",".join(f"{_text(key)}:{canonical(members[key])}" for key in keys) + "}"
+        return "{" + ",".join([f"{_text(key)}:{canonical(members[key])}" for key in keys]) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(canonical, cast("Iterable[Any]", value))) + "]"
+        return "[" + ",".join([canonical(one) for one in cast("Iterable[Any]", value)]) + "]"
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             return _number(float(value))
