@@ -10,6 +10,8 @@
 #   make test-all      the tests of this tree on Python 3.11, 3.12 and 3.13, as far as this machine has them
 #   make adapters      every adapter in an environment of its own with its framework (ADAPTERS=langgraph: one)
 #   make bitflips      flip every bit of a log, one at a time: an hour or two; STEP=64 flips every 64th
+#   make crash         every promise on durability, proven at every point: about 25 minutes (NAMES=kills: one proof)
+#   make crash-quick   the same at fewer points        make crash-release   the long figures: hours
 #   make golden        write the golden files anew from the code; then read the diff
 #   make docs          write the generated tables of PROTOCOL.md and ERRORS.md anew
 #   make browser       exported pages in a headless Chromium (Debian's; installed if missing, as root)
@@ -49,10 +51,10 @@ export PIP_ROOT_USER_ACTION := ignore
 # Names after ADAPTERS= choose; see .ci/adapters.
 ADAPTERS ?=
 
-.PHONY: help bitflips browser pictures adapters demo test test-fast test-slow test-alone test-all check lint types format golden docs build install-units fuzz soak clean
+.PHONY: help crash crash-quick crash-release bitflips browser pictures adapters demo test test-fast test-slow test-alone test-all check lint types format golden docs build install-units fuzz soak clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,20p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,22p'
 
 # An environment that is filled further, and not older than pyproject.toml, needs no second visit.
 $(RUN): pyproject.toml
@@ -108,6 +110,15 @@ adapters:
 bitflips: $(TESTS)
 	@PYTHONPATH=tests $(BIN)/python tests/storage/bitflips.py zstd $(STEP)
 	@PYTHONPATH=tests $(BIN)/python tests/storage/bitflips.py none $(STEP)
+
+crash: $(TESTS)
+	@PYTHONPATH=tests $(BIN)/python -m crash.run --size full $(NAMES)
+
+crash-quick: $(TESTS)
+	@PYTHONPATH=tests $(BIN)/python -m crash.run --size quick $(NAMES)
+
+crash-release: $(TESTS)
+	@PYTHONPATH=tests $(BIN)/python -m crash.run --size release $(NAMES)
 
 golden: $(TESTS)
 	@$(BIN)/python -m tests.golden.write

@@ -1,0 +1,134 @@
+"""Runs the proofs and prints one line for each promise: `python -m crash.run --size quick|full|release [NAME…]`.
+
+Every proof runs in a process of its own, two at a time; those that measure time run alone, after the others.
+Exits with 1 when a promise was not held, and names what could not be tried here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crash.proof import Result, Size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOGETHER = 2
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One entry of the table: a module of this folder with `prove(size, scratch)`, which yields results.
+
+    Args:
+        name: The module.
+        limit_s: Seconds it may take at each size: quick, full, release.
+        alone: It measures time, so that nothing may run beside it.
+    """
+
+    name: str
+    limit_s: tuple[int, int, int]
+    alone: bool = False
+
+
+PROOFS: tuple[Proof, ...] = ()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run what was asked for; return the exit code."""
+    parser = argparse.ArgumentParser(prog="crash", description="Prove the promises on durability.")
+    parser.add_argument("--size", type=Size, choices=tuple(Size), default=Size.QUICK)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
+    asked = parser.parse_args(words)
+    if asked.here:
+        return _prove_here(asked.names[0], asked.size)
+    if unknown := set(asked.names) - set(_names()):
+        parser.error(
+            f"no such proof: {', '.join(sorted(unknown))}; there are {', '.join(_names())}"
+        )
+    chosen = [proof for proof in PROOFS if not asked.names or proof.name in asked.names]
+    began = time.monotonic()
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        results = [
+            one
+            for found in pool.map(
+                lambda proof: _run(proof, asked.size), [p for p in chosen if not p.alone]
+            )
+            for one in found
+        ]
+    for proof in chosen:
+        if proof.alone:
+            results += _run(proof, asked.size)
+    return _report(results, time.monotonic() - began)
+
+
+def _names() -> list[str]:
+    return [proof.name for proof in PROOFS]
+
+
+def _run(proof: Proof, size: Size) -> list[Result]:
+    """Run one proof in a process of its own."""
+    limit = proof.limit_s[list(Size).index(size)]
+    command = [sys.executable, "-m", "crash.run", "--here", "--size", size, proof.name]
+    began = time.monotonic()
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return [Result(0, proof.name, f"not ended after {limit} s", "an end", held=False)]
+    lines = done.stdout.decode().strip().split("\n")
+    found = [_result(json.loads(line)) for line in lines if line.startswith("{")]
+    sys.stderr.write(f"# {proof.name}: {time.monotonic() - began:.0f} s\n")
+    if done.returncode or not found:
+        found.append(Result(0, proof.name, f"ended with {done.returncode}", "0", held=False))
+    return found
+
+
+def _result(told: dict[str, Any]) -> Result:
+    return Result(**{**told, "why": tuple(told["why"])})
+
+
+def _prove_here(name: str, size: Size) -> int:
+    """Run one proof in this process; one JSON object per result on standard output."""
+    with tempfile.TemporaryDirectory(prefix="dshd-crash-", dir=_memory()) as scratch:
+        for result in import_module(f"crash.{name}").prove(size, Path(scratch)):
+            _say(json.dumps(asdict(result)))
+    return 0
+
+
+def _memory() -> str | None:
+    """Return a folder in memory where there is one: the proofs ask what was called, not how fast a disk is."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # a file system, not a file
+
+
+def _report(results: list[Result], seconds: float) -> int:
+    for one in sorted(results, key=lambda one: one.promise):
+        mark = {True: "ok", False: "NOT HELD", None: "not run"}[one.held]
+        _say(f"{one.promise:>3}  {mark:<8}  {one.what}: {one.reached} (promised: {one.promised})")
+        for why in one.why[:10]:
+            _say(f"       {why}")
+    fallen = sum(one.held is False for one in results)
+    missing = sum(one.held is None for one in results)
+    tried = f"{len(results)} figures in {seconds:.0f} s"
+    _say(f"{tried}: {fallen} fell short, {missing} could not be tried here")
+    return 1 if fallen else 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
