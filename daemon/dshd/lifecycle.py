@@ -11,6 +11,7 @@ import os
 import secrets
 import signal
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from dshd.rpc.condition import one_line
 from dshd.rpc.connection import serve_connection
 from dshd.rpc.context import Services
 from dshd.rpc.dispatch import Dispatcher
+from dshd.rpc.duplex import SocketDuplex
 from dshd.rpc.handlers import HANDLERS
 from dshd.sessions.catalogue import Catalogue
 from dshd.sessions.measured import MeasuredDisk
@@ -36,10 +38,12 @@ from dshd.storage.jsonl.lock import lock_root
 from dshd.storage.jsonl.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator
 
     from dshd.listener import Listeners
+    from dshd.sessions.processes import Peer
     from dshd.settings import Settings
+    from dshd.storage.store import SessionStore
 
 log = structlog.get_logger()
 
@@ -72,36 +76,68 @@ async def serve(settings: Settings) -> int:
         stack.callback(store.close)
         metrics.set("dshd_build_info", 1, version=VERSION)
         metrics.set("dshd_start_time_seconds", started_at / 1000)
-        async with trio.open_nursery() as sessions:
-            registry = Registry(
-                store,
-                limits=settings.limits,
-                window=settings.batch_window_s,
-                metrics=metrics,
-                nursery=sessions,
-            )
-            catalogue = Catalogue(registry)
-            sessions.start_soon(catalogue.run)
-            services = Services(
-                settings=settings,
-                registry=registry,
-                catalogue=catalogue,
-                metrics=metrics,
-                unreachable=lambda: listeners.problem,
-                socket=listeners.address(),
-                instance_id=secrets.token_hex(8),
-                started_at=started_at,
-                places=trio.CapacityLimiter(settings.limits.max_connections),
-                stopping=stopping,
-            )
-            with _ends_in_time():
-                await _serve_until_stopped(services, listeners)
-            written = await registry.shut_down(SHUTDOWN_FLUSH_S)
-            await registry.wait_ended(SHUTDOWN_FLUSH_S)
-            sessions.cancel_scope.cancel()
+        ground = Ground(
+            settings=settings,
+            store=store,
+            metrics=metrics,
+            socket=listeners.address(),
+            unreachable=lambda: listeners.problem,
+            started_at=started_at,
+            stopping=stopping,
+        )
+        written = await run_sessions(ground, partial(_serve_until_stopped, listeners))
     deafen()
     log.info("daemon.stopped", written=written)
     return EXIT_OK if written else EXIT_FAILURE
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a daemon stands on while it serves; see `Services`."""
+
+    settings: Settings
+    store: SessionStore
+    metrics: Metrics
+    socket: str
+    unreachable: Callable[[], str | None]
+    started_at: int
+    stopping: trio.Event
+
+
+async def run_sessions(ground: Ground, serve: Callable[[Services], Awaitable[None]]) -> bool:
+    """Have sessions live while `serve` runs; then flush and end every one.
+
+    Returns:
+        Whether everything that was admitted is durable.
+    """
+    settings = ground.settings
+    async with trio.open_nursery() as sessions:
+        registry = Registry(
+            ground.store,
+            limits=settings.limits,
+            window=settings.batch_window_s,
+            metrics=ground.metrics,
+            nursery=sessions,
+        )
+        catalogue = Catalogue(registry)
+        sessions.start_soon(catalogue.run)
+        services = Services(
+            settings=settings,
+            registry=registry,
+            catalogue=catalogue,
+            metrics=ground.metrics,
+            unreachable=ground.unreachable,
+            socket=ground.socket,
+            instance_id=secrets.token_hex(8),
+            started_at=ground.started_at,
+            places=trio.CapacityLimiter(settings.limits.max_connections),
+            stopping=ground.stopping,
+        )
+        await serve(services)
+        written = await registry.shut_down(SHUTDOWN_FLUSH_S)
+        await registry.wait_ended(SHUTDOWN_FLUSH_S)
+        sessions.cancel_scope.cancel()
+    return written
 
 
 @contextmanager
@@ -154,26 +190,38 @@ def _stopping_signals() -> list[signal.Signals]:
     return numbers
 
 
-async def _serve_until_stopped(services: Services, listeners: Listeners) -> None:
+async def _serve_until_stopped(listeners: Listeners, services: Services) -> None:
     """Accept and serve until the daemon is to stop; then give the connections a little time to end."""
-    stop = services.stopping
-    serve_one = partial(serve_connection, services, Dispatcher(HANDLERS))
-    async with trio.open_nursery() as connections:
+    dispatcher = Dispatcher(HANDLERS)
+
+    async def serve_one(stream: trio.SocketStream, peer: Peer) -> None:
+        await serve_connection(services, dispatcher, SocketDuplex(stream), peer)
+
+    async def accept(connections: trio.Nursery) -> None:
         async with trio.open_nursery() as acceptors:
-            acceptors.start_soon(_watch_signals, stop)
+            acceptors.start_soon(_watch_signals, services.stopping)
             acceptors.start_soon(_feed_watchdog, services.registry)
             acceptors.start_soon(_tell_status, services)
-            accept = partial(
+            each = partial(
                 run_acceptor, connections=connections, serve=serve_one, metrics=services.metrics
             )
-            acceptors.start_soon(run_listeners, listeners, services.settings, accept)
+            acceptors.start_soon(run_listeners, listeners, services.settings, each)
             systemd.notify("READY=1", f"STATUS=serving {services.socket}")
             log.info("daemon.ready", socket=services.socket, root=services.settings.root)
-            await stop.wait()
+            await services.stopping.wait()
             systemd.notify("STOPPING=1", "STATUS=making admitted events durable")
             log.info("daemon.stopping")
             services.registry.closing = True
             acceptors.cancel_scope.cancel()
+
+    with _ends_in_time():
+        await run_connections(accept)
+
+
+async def run_connections(accept: Callable[[trio.Nursery], Awaitable[None]]) -> None:
+    """Run connections beside `accept`, which starts them, and a little longer."""
+    async with trio.open_nursery() as connections:
+        await accept(connections)
         connections.cancel_scope.deadline = trio.current_time() + _CONNECTIONS_GRACE_S
 
 

@@ -6,8 +6,7 @@ and whatever goes wrong in it stays in it.
 
 from __future__ import annotations
 
-import select
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from dsh_protocol.jsonscan import Steps
     from dshd.rpc.context import Services
     from dshd.rpc.dispatch import Dispatcher
+    from dshd.rpc.duplex import Duplex
     from dshd.sessions.processes import Peer
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ _TURN_AWAY_LIMIT_S = 1.0
 
 
 async def serve_connection(
-    services: Services, dispatcher: Dispatcher, stream: trio.SocketStream, peer: Peer
+    services: Services, dispatcher: Dispatcher, stream: Duplex, peer: Peer
 ) -> None:
     """Serve one connection until its peer is gone; its write handles end with it.
 
@@ -48,7 +48,7 @@ async def serve_connection(
     metrics.inc("dshd_connections_opened")
     metrics.inc("dshd_connections", 1)
     try:
-        async with stream:
+        async with aclosing(stream):
             try:
                 services.places.acquire_on_behalf_of_nowait(stream)
             except trio.WouldBlock:
@@ -65,7 +65,7 @@ async def serve_connection(
         metrics.inc("dshd_connections", -1)
 
 
-async def _turn_away(services: Services, stream: trio.SocketStream) -> None:
+async def _turn_away(services: Services, stream: Duplex) -> None:
     """Tell one client too many why it is not served."""
     limit = services.settings.limits.max_connections
     error = OverloadedError(
@@ -74,7 +74,7 @@ async def _turn_away(services: Services, stream: trio.SocketStream) -> None:
         maximum=limit,
     )
     with trio.move_on_after(_TURN_AWAY_LIMIT_S), suppress(trio.BrokenResourceError):
-        await stream.send_all(envelope.encode_error(None, error) + b"\n")
+        await stream.send_some(envelope.encode_error(None, error) + b"\n")
 
 
 async def in_steps(steps: Steps[T]) -> T:
@@ -90,7 +90,7 @@ async def in_steps(steps: Steps[T]) -> T:
 
 class _Connection:
     def __init__(
-        self, services: Services, dispatcher: Dispatcher, stream: trio.SocketStream, peer: Peer
+        self, services: Services, dispatcher: Dispatcher, stream: Duplex, peer: Peer
     ) -> None:
         self._services = services
         self._dispatcher = dispatcher
@@ -188,12 +188,6 @@ class _Connection:
 
     async def _finish_calls(self) -> None:
         """Let calls in flight finish while the peer can still read their replies."""
-        while self._serving.running and not self._hung_up():
+        while self._serving.running and not self._stream.hung_up():
             with trio.move_on_after(_HALF_CLOSED_LOOK_S):
                 await self._serving.wait_less()
-
-    def _hung_up(self) -> bool:
-        """Whether the peer has closed both directions (the kernel tells this one from a half-close)."""
-        poll = select.poll()
-        poll.register(self._stream.socket.fileno(), 0)
-        return any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))

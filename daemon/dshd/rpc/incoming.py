@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dsh_protocol.limits import Limits
+    from dshd.rpc.duplex import Duplex
 
 _CHUNK_BYTES = 64 * 1024
 
@@ -37,9 +38,7 @@ class Incoming:
         is_owed: Whether the connection is to be kept although it is late.
     """
 
-    def __init__(
-        self, stream: trio.SocketStream, limits: Limits, is_owed: Callable[[], bool]
-    ) -> None:
+    def __init__(self, stream: Duplex, limits: Limits, is_owed: Callable[[], bool]) -> None:
         self._stream = stream
         self._limits = limits
         self._is_owed = is_owed

@@ -12,6 +12,7 @@ import trio
 
 if TYPE_CHECKING:
     from dsh_protocol.limits import Limits
+    from dshd.rpc.duplex import Duplex
 
 _LARGE_BYTES = 64 * 1024
 
@@ -24,7 +25,7 @@ class Outbox:
         limits: The budget in bytes, and how long a peer may take nothing of what waits for it.
     """
 
-    def __init__(self, stream: trio.SocketStream, limits: Limits) -> None:
+    def __init__(self, stream: Duplex, limits: Limits) -> None:
         self._stream = stream
         self._budget = limits.max_unsent_bytes
         self._patience = limits.unsent_seconds
@@ -106,10 +107,7 @@ class Outbox:
     async def _send_some(self, data: memoryview) -> int:
         """Send what the kernel takes. A peer that reads at all is never too slow, whoever stood still meanwhile."""
         with trio.fail_after(self._patience):
-            try:
-                return await self._stream.socket.send(data)
-            except OSError as error:
-                raise trio.BrokenResourceError from error
+            return await self._stream.send_some(data)
 
 
 def _pieces(lines: list[bytes]) -> list[bytes]:

@@ -253,7 +253,7 @@ class Serving:
         self, items: list[Call | bytes], turn: tuple[trio.Event, trio.Event]
     ) -> None:
         """Admit the calls of one line in order, and answer them in one line."""
-        calls = {item for item in items if isinstance(item, Call)}
+        calls = dict.fromkeys(item for item in items if isinstance(item, Call))
         answers = _Answers(len(items), self._limits.max_line_bytes)
         after, done = turn
         try:

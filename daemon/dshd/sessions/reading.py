@@ -27,7 +27,7 @@ from dshd.sessions.claims import holder_alive
 from dshd.sessions.fold import Fold
 from dshd.sessions.folding import surface_problem
 from dshd.sessions.messages import Transcript
-from dshd.sessions.session import preview
+from dshd.sessions.recovering import preview, recovery
 from dshd.sessions.surface import SurfaceDefectError
 from dshd.sessions.unanswered import Unanswered, reports
 from dshd.storage.jsonl.vocabulary import stored_defect
@@ -83,7 +83,7 @@ class _Snapshot:
 
 def encode_event(event: Event) -> bytes:
     """An event as it goes out: keys in stored order, lone surrogates escaped."""
-    return jsontext.encode(event)
+    return jsontext.encode_decoded(event)
 
 
 def _snapshot(registry: Registry, session_id: str) -> _Snapshot | None:
@@ -360,7 +360,7 @@ async def recovery_preview(registry: Registry, session_id: str) -> dict[str, Any
     if session is not None:
         if is_interrupted(session):
             return preview(session.fold, session.header)
-        return session.recovery() if session.claim is None else None
+        return recovery(session) if session.claim is None else None
     return await registry.in_reader(_stored_preview, registry, session_id)
 
 

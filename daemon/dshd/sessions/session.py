@@ -7,7 +7,7 @@ given once and what was checked is what is queued.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -17,15 +17,15 @@ from dsh_protocol.errors import (
     DshdError,
     FrameTooLargeError,
     LogChangedError,
-    RecoveryRequiredError,
     SeqConflictError,
     SessionSealedError,
     WriterLostError,
 )
-from dshd.sessions import closers, rules
+from dshd.sessions import rules
 from dshd.sessions.claims import busy_error, writer_lost
 from dshd.sessions.drain import Drain
 from dshd.sessions.keeping import Keeper
+from dshd.sessions.recovering import end_seed, recovery_required
 from dshd.sessions.threads import in_thread
 
 if TYPE_CHECKING:
@@ -191,21 +191,10 @@ class Session:
             claim.notification_error = None
             raise failed.with_facts(notification=True, nextSeq=self.next_seq)
         if self.recovery_due:
-            raise self._recovery_required()
+            raise recovery_required(self)
         if isinstance(self.drain.failure, SessionSealedError | LogChangedError):
             raise self.drain.failure.with_facts()
         return claim
-
-    def _recovery_required(self) -> RecoveryRequiredError:
-        calls = list(self.fold.pending)
-        asked = f" with {len(calls)} unanswered calls" if calls else ""
-        return RecoveryRequiredError(
-            f"session '{self.id}': turn {self.fold.open_turn} was interrupted{asked};"
-            " call session.recover before appending",
-            session=self.id,
-            openTurn=self.fold.open_turn,
-            pendingCalls=calls,
-        )
 
     def busy(self) -> DshdError:
         """The refusal of a second writer while this session's claim lives."""
@@ -237,7 +226,7 @@ class Session:
     def _admit_nowait(self, asked: Asked) -> Admission:
         self._check_sizes(asked)
         first, now = self.next_seq, now_ms()
-        lead = [_end_seed(self.fold.next_seq, now)] if self.end_seed_due and asked.count else []
+        lead = [end_seed(self.fold.next_seq, now)] if self.end_seed_due and asked.count else []
         self.fold.begin()
         try:
             for event in lead:
@@ -265,7 +254,7 @@ class Session:
         if asked.size <= self._limits.max_event_bytes:
             return
         for index, event in enumerate(asked.events):
-            size = len(jsontext.encode(event))
+            size = len(jsontext.encode_decoded(event))
             if size > self._limits.max_event_bytes:
                 raise FrameTooLargeError(
                     f"event {index} has {size} bytes, more than maxEventBytes"
@@ -274,6 +263,14 @@ class Session:
                     maximum=self._limits.max_event_bytes,
                     index=index,
                 )
+
+    def admit_closers(self, events: list[Event]) -> Admission:
+        """Queue what closes an interrupted turn, which the fold has taken already; may be empty."""
+        first = self.admitted_seq
+        if events:
+            self.recovery_due = self.end_seed_due = False
+            self._queue(events, len(jsontext.encode_decoded(events)))
+        return Admission(first, self.admitted_seq)
 
     def _queue(self, events: list[Event], size: int) -> None:
         self.drain.admit_nowait(events, size)
@@ -351,59 +348,6 @@ class Session:
             raise failed.with_facts(notification=True, nextSeq=self.next_seq)
         return claim
 
-    # ------------------------------------------------------------------ recovery
-
-    def recovery(self) -> dict[str, Any] | None:
-        """The recovery that is due (a preview), or the committed one of the last interrupted turn, or None."""
-        if self.recovery_due:
-            return preview(self.fold, self.header)
-        committed = self.fold.committed
-        if committed is None:
-            return None
-        return {
-            "committed": True,
-            "repairs": closers.committed_repairs(self.fold, self.header),
-            "closers": list(committed.closers),
-            "nextSeq": self.next_seq,
-        }
-
-    async def recover(self, writer: str, admitted: Callable[[], None]) -> dict[str, Any]:
-        """Close the interrupted turn, durably, and say what each unanswered call needs.
-
-        Repeated, also by a later holder, it gives the same again until the next `turn/start`. A recover whose flush
-        fails keeps its closers queued; a retry adds nothing.
-
-        Args:
-            writer: Proves the claim.
-            admitted: Called when the closers have their seqs.
-        """
-        claim = self.require_writer(writer)
-        if self.recovery_due:
-            if isinstance(self.drain.failure, SessionSealedError | LogChangedError):
-                raise self.drain.failure.with_facts()
-            first = self.fold.next_seq
-            closing = closers.closers(self.fold)
-            events = [*closing, _end_seed(first + len(closing), now_ms())]
-            for event in events:
-                self.fold.apply(event)
-            if self.fold.committed is not None:
-                # by the log alone, a step that the agent ended in the same millisecond looks like a closer
-                self.fold.committed = replace(self.fold.committed, closers=closing)
-            self.recovery_due = self.end_seed_due = False
-            self._queue(events, len(jsontext.encode(events)))
-            admission = Admission(first, self.next_seq)
-        else:
-            admission = Admission(self.admitted_seq, self.admitted_seq)
-        admitted()
-        await self.wait_durable(claim, admission)
-        found = self.recovery() or {
-            "committed": True,
-            "repairs": [],
-            "closers": [],
-            "nextSeq": self.next_seq,
-        }
-        return self.with_notification_error(claim, found)
-
     def with_notification_error(self, claim: Claim, result: dict[str, Any]) -> dict[str, Any]:
         """Add the failure of an earlier notification, where one waits to be told."""
         failed, claim.notification_error = claim.notification_error, None
@@ -429,17 +373,6 @@ class Session:
         return found
 
 
-def preview(fold: Fold, header: Header) -> dict[str, Any]:
-    """The recovery that the open turn of a log needs; `nextSeq` counts closers and end-seed."""
-    closing = closers.closers(fold)
-    return {
-        "committed": False,
-        "repairs": closers.repairs(fold, header),
-        "closers": closing,
-        "nextSeq": fold.next_seq + len(closing) + 1,
-    }
-
-
 def now_ms() -> int:
     """Epoch milliseconds: the time of events, never of a time-out."""
     return time.time_ns() // 1_000_000
@@ -449,7 +382,3 @@ def _same(stored: list[Event], asked: Asked) -> bool:
     if asked.added is not None and not asked.added(stored[-1]):
         return False
     return all(map(rules.same, stored, asked.events))
-
-
-def _end_seed(seq: int, now: int) -> Event:
-    return {"type": "session/end-seed", "seq": seq, "time": now, "data": {}}

@@ -9,6 +9,7 @@ import trio.testing
 
 from dsh_protocol.errors import FrameTooLargeError
 from dsh_protocol.limits import Limits
+from dshd.rpc.duplex import SocketDuplex
 from dshd.rpc.incoming import Incoming, OverdueError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Peer:
         self.owed = False
 
     def incoming(self) -> Incoming:
-        return Incoming(self.stream, LIMITS, lambda: self.owed)
+        return Incoming(SocketDuplex(self.stream), LIMITS, lambda: self.owed)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import trio
 import trio.testing
 
 from dsh_protocol.limits import Limits
+from dshd.rpc.duplex import SocketDuplex
 from dshd.rpc.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Peer:
             one.setblocking(False)  # noqa: FBT003  # the standard library's signature
         self.stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         self.socket = trio.socket.from_stdlib_socket(theirs)
-        self.outbox = Outbox(self.stream, LIMITS)
+        self.outbox = Outbox(SocketDuplex(self.stream), LIMITS)
 
     async def read(self, count: int) -> bytes:
         found = b""

@@ -11,7 +11,7 @@ import msgspec
 from dsh_protocol.errors import InvalidParamsError
 from dsh_protocol.events import Header
 from dsh_protocol.version import FORMAT_VERSION
-from dshd.sessions import reading
+from dshd.sessions import reading, recovering
 from dshd.sessions.catalogue import live_view
 from dshd.sessions.claims import Continue
 from dshd.sessions.forks import fork
@@ -63,7 +63,7 @@ async def open_session(context: Context, params: methods.OpenParams) -> dict[str
         takeover=bool(params.takeover),
     )
     assert session.claim is not None  # noqa: S101  # it was just taken
-    recovery = session.recovery()
+    recovery = recovering.recovery(session)
     if continued is not None and not session.recovery_due:
         recovery = None
     for repair in (recovery or {}).get("repairs", ()):
@@ -101,7 +101,7 @@ async def recover(context: Context, params: methods.RecoverParams) -> dict[str, 
     session = context.services.registry.writable(params.id)
     if session.recovery_due:
         context.services.metrics.inc("dshd_recoveries")
-    return await session.recover(params.writer, context.call.note_admitted)
+    return await recovering.recover(session, params.writer, context.call.note_admitted, now_ms())
 
 
 async def close(context: Context, params: methods.CloseParams) -> dict[str, Any]:
