@@ -12,8 +12,6 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
-from dsh_protocol.jsontext import decode_stored
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -177,6 +175,8 @@ class Connection:
         try:
             return json.loads(line)
         except RecursionError:  # CPython 3.12 gives its parser a depth of its own
+            from dsh_protocol.jsontext import decode_stored  # noqa: PLC0415  # agents run without site-packages
+
             return decode_stored(line)
 
     def ends(self) -> bool:
