@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from dsh_protocol.jsonprint import print_json, print_number
+from dsh_protocol.jsonprint import JsonValueError, print_json, print_number
 from dsh_protocol.jsonscan import (
     Bounds,
     JsonTextError,
@@ -29,9 +29,18 @@ from dsh_protocol.jsonscan import (
     scan,
     scan_steps,
 )
-from dsh_protocol.jsontypes import MAX_SAFE_INTEGER
+from dsh_protocol.jsontypes import MAX_SAFE_INTEGER, is_object
 
-__all__ = ["MAX_SAFE_INTEGER", "JsonTextError", "decode", "decode_stored", "encode", "encode_fast"]
+__all__ = [
+    "MAX_SAFE_INTEGER",
+    "JsonTextError",
+    "JsonValueError",
+    "decode",
+    "decode_stored",
+    "encode",
+    "encode_decoded",
+    "encode_fast",
+]
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
@@ -65,8 +74,8 @@ _LONG_RUN = b"0" * len(str(MAX_SAFE_INTEGER))
 _BEFORE_NUMBER = (b":", b",", b"[", b"-")
 _LONG_NUMBERS = tuple(before + _LONG_RUN for before in _BEFORE_NUMBER)
 
-_CONTAINERS = frozenset({dict, list})
-_JSON_TYPES = frozenset({dict, list, str, int, float, bool, type(None)})
+_CONTAINERS = frozenset({dict, list, tuple})
+_JSON_TYPES = frozenset({*_CONTAINERS, str, int, float, bool, type(None)})
 
 
 def decode(text: bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> Any:
@@ -176,13 +185,31 @@ def encode(value: Any) -> bytes:
 
     Floats are printed by the ECMAScript rule (1.0 as 1), but a whole one of 2^53 or more with an exponent. Lone
     surrogates are printed as \udxxx. Structs are printed by their wire names.
+
+    Raises:
+        JsonValueError: There is something in it that is no JSON value: a number that is not finite, an object of
+            Python's own, a key that is no string, a value that holds itself or is nested more than 10,000 deep.
     """
+    try:
+        text = _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return print_json(value)  # or its refusal, by what and where
+    floats = _floats_of(value)
+    if floats is None or not all(map(_float_agrees, floats)):
+        return print_json(value)
+    return text
+
+
+def encode_decoded(value: Any) -> bytes:
+    """Return what `encode` does, at less cost, of a value that the gate itself has made and nobody added to."""
     try:
         text = _encoder.encode(value)
     except (UnicodeEncodeError, OverflowError, RecursionError):
         return print_json(value)
     digits = text.translate(_DIGITS_AS_ZERO)
-    if (b"0.0" in digits or b"0e" in digits) and not _floats_agree(value):
+    if (b"0.0" in digits or b"0e" in digits) and not all(
+        map(_float_agrees, _floats_of(value) or [])
+    ):
         return print_json(value)
     return text
 
@@ -265,18 +292,28 @@ def _members(containers: list[Any]) -> list[Any]:
     return members
 
 
-def _floats_agree(value: Any) -> bool:
-    """Whether the fast encoder prints every float in a value as the precise one does."""
-    members = [value]
+def _floats_of(value: Any) -> list[float] | None:
+    """The floats in a value that is no cycle; None where something in it is none of JSON's own types."""
+    members: list[Any] = [value]
+    found: list[float] = []
     while members:
         types = set(map(type, members))
         if not types <= _JSON_TYPES:
-            return False
-        if float in types and not all(map(_float_agrees, members)):
-            return False
-        members = _members(_containers(members))
-    return True
+            return None
+        if float in types:
+            found += [member for member in members if type(member) is float]
+        if types.isdisjoint(_CONTAINERS):
+            break
+        containers = _containers(members)
+        try:
+            for each in containers:
+                if is_object(each):
+                    "".join(each)  # of keys that are strings, at the speed of C
+        except TypeError:
+            return None
+        members = _members(containers)
+    return found
 
 
-def _float_agrees(value: Any) -> bool:
-    return type(value) is not float or print_number(value).encode() == _encoder.encode(value)
+def _float_agrees(value: float) -> bool:
+    return math.isfinite(value) and print_number(value).encode() == _encoder.encode(value)
