@@ -42,7 +42,7 @@ class Proof:
     alone: bool = False
 
 
-PROOFS: tuple[Proof, ...] = ()
+PROOFS: tuple[Proof, ...] = (Proof("bitflips", (120, 900, 7200)),)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -1,26 +1,64 @@
-"""Bits of a log of 64 KiB are flipped, one at a time; `make bitflips` flips every one."""
+"""Every 64th bit of a log of 64 KiB is flipped, one at a time; `make bitflips` flips every one."""
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.bitflips import sweep
+from crash.bitflips import ENCODINGS, memory_log, sweep, swept, written
+from dshd.storage.jsonl.store import open_store
+from storage.failing import HastyDisk
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from dshd.storage.jsonl.layout import Compression
+    from properties.memory import Tree
 
 
-@pytest.mark.parametrize("compression", ["zstd", "none"])
-@pytest.mark.parametrize(
-    "step", [2039, pytest.param(127, marks=pytest.mark.slow)], ids=["few", "many"]
-)
-def test_a_flipped_bit_is_refused_or_costs_the_last_batch(
-    tmp_path: Path, compression: Compression, step: int
+class Folder:
+    """A folder on a real disk, as the sweep lays it out and looks at it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def tree(self) -> Tree:
+        paths = sorted(self._path.rglob("*"))
+        return {
+            str(path.relative_to(self._path)): None if path.is_dir() else path.read_bytes()
+            for path in paths
+        }
+
+    def lay_out(self, tree: Tree) -> None:
+        for path in self._path.iterdir():
+            shutil.rmtree(path)
+        for name, content in tree.items():
+            path = self._path / name
+            if content is None:
+                path.mkdir(mode=0o700)
+            else:
+                path.write_bytes(content)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compression", ENCODINGS)
+def test_a_flipped_bit_is_refused_or_costs_the_last_batch(compression: Compression) -> None:
+    found = swept(compression, 64)
+    assert found.flips > 8192
+    assert not found.wrong, found.wrong[:10]
+    assert found.outcomes["refused"] > found.flips * 0.7
+    assert found.outcomes["cut"] > 0
+
+
+@pytest.mark.parametrize("compression", ENCODINGS)
+def test_on_a_real_disk_and_all_decoded_anew_it_is_the_same(
+    tmp_path: Path, compression: Compression
 ) -> None:
-    count, wrong = sweep(tmp_path, compression, step)
-    assert count > 100
-    assert not wrong, wrong[:10]
+    folder = Folder(tmp_path)
+    log = written(open_store(tmp_path, compression=compression, disk=HastyDisk()), folder)
+    bits = range(5, len(log.content) * 8, 7919)
+    found = sweep(log, bits)
+    assert not found.wrong, found.wrong[:10]
+    assert found == sweep(memory_log(compression), bits)
