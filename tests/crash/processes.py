@@ -1,0 +1,59 @@
+"""Processes of a proof: they end with it, and they can be stopped so that nothing of theirs is under way."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_SET_DEATH_SIGNAL = 1
+_WAIT_S = 20.0
+
+ENDS_WITH_PROOF = ("setpriv", "--pdeathsig", "KILL")
+"""Put in front of a command: it is killed when the thread that started it has ended."""
+
+
+def end_with_parent() -> None:
+    """Have this process killed when its parent ends."""
+    _LIBC.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def end_on_signal() -> None:
+    """Turn SIGTERM into an exit, so that what is to be undone is undone."""
+
+    def end(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def stop_whole(pid: int) -> None:
+    """SIGSTOP a process and wait until no thread of it is in a system call any more: the fence before a cut."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + _WAIT_S
+    while not all(state in "TtZX" for state in _states(pid)):
+        assert time.monotonic() < deadline, f"process {pid} does not stop"
+        time.sleep(0.0005)  # the kernel stops threads by the real clock
+
+
+def kill(pid: int) -> None:
+    """SIGKILL a child of this process and wait for its end."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def _states(pid: int) -> Sequence[str]:
+    states: list[str] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # gone meanwhile
+            states.append((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return states
