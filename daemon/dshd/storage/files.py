@@ -12,7 +12,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import struct
+from contextlib import suppress
 from typing import Protocol
 
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -242,3 +244,24 @@ def write_all(disk: Disk, fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[disk.write(fd, view) :]
+
+
+def replace_file(disk: Disk, directory: int, name: str, data: bytes) -> None:
+    """Replace a small file in an open directory, durable on return. Raises OSError; then the old one or the new stands.
+
+    What a crash leaves is named `<name>.<twelve hex digits>.tmp`.
+    """
+    leftover = f"{name}.{secrets.token_hex(6)}.tmp"
+    fd = disk.open(leftover, CREATE, at=directory)
+    try:
+        try:
+            write_all(disk, fd, data)
+            disk.fsync(fd)
+        finally:
+            disk.close(fd)
+        disk.rename(leftover, name, at=directory)
+    except BaseException:
+        with suppress(OSError):
+            disk.unlink(leftover, at=directory)
+        raise
+    disk.fsync(directory)

@@ -32,11 +32,21 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Labels:
+    """What a person has put on a session. Kept beside the log, of which it changes nothing."""
+
+    title: str | None = None
+    archived: bool = False
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StoredSession:
     """What the store can say of a session without reading its events.
 
     `updated_at` is the log's mtime in epoch milliseconds; `revision` changes with every change of the file. `summary`
-    is the one of the snapshot that is kept beside the log, where that is of this very revision.
+    is the one of the snapshot that is kept beside the log, where that is of this very revision. `deleted_at` is set of
+    what lies in the trash.
     """
 
     session_id: str
@@ -47,6 +57,8 @@ class StoredSession:
     updated_at: int
     problem: Problem | None = None
     summary: bytes | None = None
+    labels: Labels | None = None
+    deleted_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,4 +250,42 @@ class SessionStore(Protocol):
 
     def list(self) -> Iterator[StoredSession]:
         """Yield every materialised session, in no order; a bad one with its problem, never an exception."""
+        ...
+
+    def read_labels(self, session_id: str) -> Labels | None:
+        """The labels of a stored session; None where it has none. Raises SessionNotFoundError."""
+        ...
+
+    def write_labels(self, session_id: str, labels: Labels) -> None:
+        """Replace a stored session's labels, durable on return. The log is not touched, and may be open.
+
+        Raises:
+            SessionNotFoundError: Nothing of it is on disk.
+            NoSpaceError, WriteFailedError: The old ones or the new ones stand.
+        """
+        ...
+
+    def delete(self, session_id: str) -> None:
+        """Move a session to the trash, with all that lies beside its log; durable on return. Its log is not read.
+
+        Raises:
+            SessionNotFoundError: There is none.
+            SessionBusyError: A handle or another program has it for writing.
+            UnsafePathError: What stands there is not this user's.
+            NoSpaceError, WriteFailedError: It stands where it stood, or is in the trash, whole.
+        """
+        ...
+
+    def undelete(self, session_id: str) -> None:
+        """Move what was deleted last under that id back to where it was; durable on return.
+
+        Raises:
+            SessionNotFoundError: Nothing of that id is in the trash.
+            SessionExistsError: There is a session of that id again.
+            NoSpaceError, WriteFailedError: As `delete`.
+        """
+        ...
+
+    def list_deleted(self) -> Iterator[StoredSession]:
+        """Yield what lies in the trash, in no order; an id may come twice."""
         ...

@@ -5,13 +5,11 @@ The rule that holds here: the record is replaced whole and durable before it cou
 
 from __future__ import annotations
 
-import secrets
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from dshd.storage.files import CREATE, READ, write_all
+from dshd.storage.files import READ, replace_file
 from dshd.storage.store import HolderRecord
 
 if TYPE_CHECKING:
@@ -37,20 +35,7 @@ def read_holder(disk: Disk, directory: int) -> HolderRecord | None:
 
 def write_holder(disk: Disk, directory: int, holder: HolderRecord) -> None:
     """Replace the record, durable on return. Raises OSError; then the old record or the new one stands."""
-    leftover = f"{HOLDER}.{secrets.token_hex(6)}.tmp"
-    fd = disk.open(leftover, CREATE, at=directory)
-    try:
-        try:
-            write_all(disk, fd, msgspec.json.encode(holder) + b"\n")
-            disk.fsync(fd)
-        finally:
-            disk.close(fd)
-        disk.rename(leftover, HOLDER, at=directory)
-    except BaseException:
-        with suppress(OSError):
-            disk.unlink(leftover, at=directory)
-        raise
-    disk.fsync(directory)
+    replace_file(disk, directory, HOLDER, msgspec.json.encode(holder) + b"\n")
 
 
 def clear_holder(disk: Disk, directory: int) -> None:

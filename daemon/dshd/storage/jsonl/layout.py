@@ -30,7 +30,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 NEWER_LOG = re.compile(r"session\.v[0-9]+\.jsonl(\.zstd)?")
 """A log of a later format version, which stands beside version 0 and goes before it."""
 LEFTOVER = re.compile(
-    r"(session\.jsonl(\.zstd)?|holder\.json|derived\.bin|torn)\.[0-9a-f]{12}\.tmp"
+    r"(session\.jsonl(\.zstd)?|holder\.json|labels\.json|derived\.bin|torn)\.[0-9a-f]{12}\.tmp"
 )
 """A file that was not yet published under its name when its writer died."""
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import stat
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from dsh_protocol.errors import DshdError, SessionNotFoundError
 from dshd.storage.jsonl.derived import lineage_of, read_derived, revision_of
 from dshd.storage.jsonl.faults import corrupt, read_error
 from dshd.storage.jsonl.generations import refuse_newer
-from dshd.storage.jsonl.layout import check_id, decode_segment, project_name
+from dshd.storage.jsonl.labels import read_labels
+from dshd.storage.jsonl.layout import LOG_NAMES, Place, check_id, decode_segment, project_name
 from dshd.storage.jsonl.scan import read_header
 from dshd.storage.store import Problem, StoredSession
 
@@ -24,9 +26,10 @@ if TYPE_CHECKING:
 
     from dsh_protocol.events import Header
     from dshd.storage.files import Disk
-    from dshd.storage.jsonl.layout import Place
     from dshd.storage.jsonl.root import Root, Stamp
     from dshd.storage.jsonl.site import Site
+    from dshd.storage.jsonl.trash import Deleted
+    from dshd.storage.store import Labels
 
 _MOST_SEEN = 50_000
 _SETTLED_NS = 50_000_000
@@ -61,13 +64,16 @@ class Listing:
             raise not_found(session_id)
         return self._stat(session_id, places)
 
-    def _stat(self, session_id: str, places: Sequence[Place]) -> StoredSession:
+    def _stat(
+        self, session_id: str, places: Sequence[Place], deleted_at: int | None = None
+    ) -> StoredSession:
         site = self._site_of(places[0])
-        look = _Look(session_id, places)
+        look = _Look(session_id, places, deleted_at)
         problem = None
         try:
             directory = site.open_directory()
             try:
+                look.labels = read_labels(self._disk, directory)
                 look.found = self._disk.lstat(site.place.log_name, at=directory)
                 self._look_into(look, site, directory)
             finally:
@@ -87,9 +93,10 @@ class Listing:
             source, found = site.source(fd), self._disk.fstat(fd)
             header, first = read_header(source, found.st_size)
             look.header = header
-            require_one(look.places, self._root)
-            require_identity(header, look.session_id, site)
-            refuse_newer(site, directory, self._disk.listdir(directory))
+            if look.deleted_at is None:  # what lies in the trash is not where its header says
+                require_one(look.places, self._root)
+                require_identity(header, look.session_id, site)
+                refuse_newer(site, directory, self._disk.listdir(directory))
             derived = read_derived(self._disk, directory, whole=False)
             if derived is None:
                 return
@@ -143,6 +150,17 @@ class Listing:
                 return
             yield StoredSession(session_id, None, path, 0, "", 0, problem_of(error))
 
+    # ------------------------------------------------------------------ those in the trash
+
+    def deleted(self, one: Deleted) -> StoredSession | None:
+        """Return what is known of a session in the trash; None where there is no log."""
+        session_id = decode_segment(one.segment) or one.segment
+        for name in LOG_NAMES:
+            place = Place(one.folder, one.segment, name)
+            with suppress(SessionNotFoundError):
+                return self._stat(session_id, [place], one.deleted_at)
+        return None
+
 
 def _lasts(seen: _Seen) -> bool:
     """Whether what was found will be true as long as the stamp is: not where the clock may not have ticked since."""
@@ -154,9 +172,13 @@ def _lasts(seen: _Seen) -> bool:
 class _Look:
     """What one look at a session has found so far."""
 
-    def __init__(self, session_id: str, places: Sequence[Place]) -> None:
+    def __init__(
+        self, session_id: str, places: Sequence[Place], deleted_at: int | None = None
+    ) -> None:
         self.session_id = session_id
         self.places = places
+        self.deleted_at = deleted_at
+        self.labels: Labels | None = None
         self.header: Header | None = None
         self.found: os.stat_result | None = None
         self.summary: bytes | None = None
@@ -164,7 +186,11 @@ class _Look:
     def told(self, path: str, problem: Problem | None) -> StoredSession:
         found = self.found
         if found is None or not stat.S_ISREG(found.st_mode):
-            return StoredSession(self.session_id, self.header, path, 0, "", 0, problem)
+            return StoredSession(
+                *(self.session_id, self.header, path, 0, "", 0, problem),
+                labels=self.labels,
+                deleted_at=self.deleted_at,
+            )
         return StoredSession(
             session_id=self.session_id,
             header=self.header,
@@ -174,6 +200,8 @@ class _Look:
             updated_at=found.st_mtime_ns // 1_000_000,
             problem=problem,
             summary=self.summary,
+            labels=self.labels,
+            deleted_at=self.deleted_at,
         )
 
 
@@ -181,6 +209,14 @@ def not_found(session_id: str) -> SessionNotFoundError:
     """Return the error for a session that is not there."""
     return SessionNotFoundError(
         f"no session {session_id!r} under this root; dshctl list shows those that there are",
+        session=session_id,
+    )
+
+
+def not_deleted(session_id: str) -> SessionNotFoundError:
+    """Return the error for a session that is not in the trash."""
+    return SessionNotFoundError(
+        f"no session {session_id!r} is in the trash; dshctl list --deleted shows what is",
         session=session_id,
     )
 

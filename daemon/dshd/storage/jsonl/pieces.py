@@ -6,6 +6,8 @@ rows belong together is asked by whoever puts them together again.
 
 from __future__ import annotations
 
+import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _PIECE = 1024 * 1024
 _TOO_LONG = "a row longer than 64 MiB"
+_BEGINNING = re.compile(rb'\{"type":"[^"\\]{1,80}","seq0?":[0-9]')
+_MOST_BEGINNINGS = 64
 
 
 class Gap(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -120,3 +124,17 @@ def values_of(row: Row) -> list[Any] | Gap:
         return list(row.values())
     except RowDefectError as defect:
         return row.gap(str(defect))
+
+
+def row_behind(row: Row) -> Row | None:
+    """Return the row that is whole at the end of a line that is none: one that an unfinished write stands in front of.
+
+    A program that tries a failed write once more, without a line end in front, leaves such a line.
+    """
+    if row.row is not None:  # in a frame nothing is written twice
+        return None
+    for found in islice(_BEGINNING.finditer(row.text, 1), _MOST_BEGINNINGS):
+        part = Row(row.start + found.start(), row.end, None, row.text[found.start() :])
+        if not isinstance(values_of(part), Gap):
+            return part
+    return None

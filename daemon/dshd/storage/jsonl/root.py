@@ -20,6 +20,7 @@ from dshd.storage.jsonl.layout import LOG_NAMES, Place, is_project
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from dsh_protocol.errors import DshdError
     from dshd.storage.files import Disk
 
 
@@ -59,19 +60,38 @@ class Root:
     def find(self, segment: str) -> list[Place]:
         """Return every log of the session with that directory name, in whatever project; none, mostly one.
 
+        A project's directory that cannot be looked into hides nothing that stands in another.
+
         Raises:
-            UnsafePathError: Something that is no directory of this user stands in its place.
+            UnsafePathError: Something that is no directory of this user stands in its place; or it is nowhere to be
+                seen, and a directory of this user's is closed to us.
+            WriteFailedError: It is nowhere to be seen, and the disk did not give all of it.
         """
         found: list[Place] = []
+        closed: DshdError | None = None
         try:
             with self._opened() as fd:
                 for project in sorted(filter(is_project, self._disk.listdir(fd))):
-                    found += self._logs(fd, project, segment)
+                    try:
+                        found += self._logs(fd, project, segment)
+                    except OSError as error:
+                        if self._is_ours(fd, project):
+                            closed = closed or read_error(error, self.full(project))
         except FileNotFoundError:
             return []
         except OSError as error:
             raise read_error(error, self.path) from error
+        if closed is not None and not found:
+            raise closed
         return found
+
+    def _is_ours(self, fd: int, project: str) -> bool:
+        try:
+            return self._disk.lstat(project, at=fd).st_uid == self._uid
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
 
     def find_in(self, project: str, segment: str) -> list[Place]:
         """Return the logs of one session directory; `find` looks in every project."""

@@ -20,7 +20,7 @@ from dsh_protocol.events import Header
 from dshd.storage.files import READ, RealDisk
 from dshd.storage.jsonl.faults import corrupt, read_error, unsafe
 from dshd.storage.jsonl.layout import LOG_NAMES, check_cwd, decode_segment
-from dshd.storage.jsonl.pieces import Gap, Row, rows, values_of
+from dshd.storage.jsonl.pieces import Gap, Row, row_behind, rows, values_of
 from dshd.storage.jsonl.renumber import LostReferenceError, Renumbering
 from dshd.storage.jsonl.rows import is_object
 from dshd.storage.jsonl.scan import Source
@@ -139,7 +139,10 @@ class _Reader:
     def _row(self, row: Row) -> Iterator[Event]:
         values = values_of(row)
         if isinstance(values, Gap):
-            self.left_out.append(values)
+            behind = row_behind(row)
+            self.left_out.append(Gap(row.start, behind.start, values.reason) if behind else values)
+            if behind is not None:
+                yield from self._row(behind)
             return
         for value in values:
             reason = self._fault(value)

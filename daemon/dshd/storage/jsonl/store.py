@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack, contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,13 @@ from dsh_protocol.errors import (
 )
 from dsh_protocol.events import check_header, header_to_wire
 from dshd.storage.files import APPEND, RealDisk
+from dshd.storage.jsonl.beginning import READ_WHOLE, begun, find_loss
 from dshd.storage.jsonl.derived import lineage_of, read_derived
 from dshd.storage.jsonl.faults import read_error, write_error
 from dshd.storage.jsonl.frames import FrameEncoder
 from dshd.storage.jsonl.generations import refuse_newer
 from dshd.storage.jsonl.holder import read_holder
-from dshd.storage.jsonl.index import SeqIndex
+from dshd.storage.jsonl.labels import read_labels, write_labels
 from dshd.storage.jsonl.layout import (
     LEFTOVER,
     RAW_LOG,
@@ -37,6 +39,7 @@ from dshd.storage.jsonl.layout import (
 )
 from dshd.storage.jsonl.listing import (
     Listing,
+    not_deleted,
     not_found,
     require_identity,
     require_one,
@@ -46,24 +49,28 @@ from dshd.storage.jsonl.log import LogFile, OpenFile
 from dshd.storage.jsonl.read_handle import ReadHandle
 from dshd.storage.jsonl.repair import cut, set_aside, settle, sweep
 from dshd.storage.jsonl.root import Root
-from dshd.storage.jsonl.scan import Walk, read_header
+from dshd.storage.jsonl.scan import read_header
 from dshd.storage.jsonl.site import Site
+from dshd.storage.jsonl.trash import TRASH, Trash
 from dshd.storage.jsonl.vocabulary import find_problem
 from dshd.storage.jsonl.write_handle import WriteHandle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from dsh_protocol.events import Header
     from dsh_protocol.vocabulary import Event
     from dshd.storage.files import Disk
-    from dshd.storage.jsonl.derived import Derived, Lineage
-    from dshd.storage.jsonl.scan import Source
-    from dshd.storage.store import Access, HolderRecord, SessionHandle, StoredSession
+    from dshd.storage.store import (
+        Access,
+        HolderRecord,
+        Labels,
+        SessionHandle,
+        StoredSession,
+    )
 
 _LEFTOVER_AGE = 24 * 3600.0
-_READ_WHOLE = 1024 * 1024
 
 
 class JsonlStore:
@@ -78,6 +85,7 @@ class JsonlStore:
         self._pack_chunks = pack_chunks
         self._encoder = FrameEncoder()
         self._listing = Listing(self._root, disk, self._site)
+        self._trash = Trash(self._root, disk)
         self._claims: set[str] = set()
         self._settled: set[Place] = set()
         self._lock = Lock()
@@ -179,7 +187,7 @@ class JsonlStore:
             found = self._disk.fstat(fd)
             header, first = read_header(site.source(fd), found.st_size)
             derived = lineage_of(kept, site.source(fd), first, found.st_size)
-            if found.st_size <= _READ_WHOLE and not (kept is not None and kept.is_level(found)):
+            if found.st_size <= READ_WHOLE and not (kept is not None and kept.is_level(found)):
                 derived = derived.distrusted()
         except OSError as error:
             file.close()
@@ -228,10 +236,10 @@ class JsonlStore:
         derived = read_derived(self._disk, directory, whole=True)
         lineage = lineage_of(derived, source, first, found.st_size)
         if lineage.loss is not None and derived is not None:
-            _find_loss(source, first, found.st_size, derived)
+            find_loss(source, first, found.st_size, derived)
             raise lineage.loss
         level = derived is not None and derived.is_level(found)
-        index, walk = _begun(source, first, found.st_size, lineage, trusted=level)
+        index, walk = begun(source, first, found.st_size, lineage, trusted=level)
         problem = find_problem(walk.batches(), index, site.path)
         if problem is not None:
             raise problem
@@ -269,6 +277,93 @@ class JsonlStore:
         finally:
             self._disk.close(directory)
 
+    def read_labels(self, session_id: str) -> Labels | None:
+        """Return the labels of a stored session; see `SessionStore`."""
+        place = self._places(session_id, check_id(session_id))[0]
+        try:
+            directory = self._site(place).open_directory()
+        except FileNotFoundError:
+            return None
+        try:
+            return read_labels(self._disk, directory)
+        finally:
+            self._disk.close(directory)
+
+    def write_labels(self, session_id: str, labels: Labels) -> None:
+        """Replace the labels of a stored session; see `SessionStore`."""
+        site = self._site(self._places(session_id, check_id(session_id))[0])
+        try:
+            directory = site.open_directory()
+            try:
+                write_labels(self._disk, directory, labels)
+            finally:
+                self._disk.close(directory)
+        except FileNotFoundError as error:
+            raise not_found(session_id) from error
+        except OSError as error:
+            raise write_error(error, site.path) from error
+
+    def delete(self, session_id: str) -> None:
+        """Move a session to the trash; see `SessionStore`."""
+        segment = check_id(session_id)
+        if not self._claim(session_id):
+            raise SessionBusyError(f"session {session_id!r} is open for writing here already")
+        places: list[Place] = []
+        try:
+            places = self._places(session_id, segment)
+            projects = dict.fromkeys(place.project for place in places)
+            with self._locked(session_id, projects, segment):
+                self._trash.put(projects, segment)
+        except FileNotFoundError as error:
+            raise not_found(session_id) from error
+        except OSError as error:
+            raise write_error(error, self._root.full(f"{places[0].directory}")) from error
+        finally:
+            for place in places or [Place("", "", "")]:
+                self._release(session_id, place)()
+
+    @contextmanager
+    def _locked(
+        self, session_id: str, projects: Iterable[str], segment: str
+    ) -> Generator[None, None, None]:
+        """Hold the locks of a session's directories, whatever they hold."""
+        with ExitStack() as stack:
+            for project in projects:
+                directory = self._root.open_directory(project, segment)
+                stack.callback(self._disk.close, directory)
+                told = _told(read_holder(self._disk, directory))
+                lock = lock_session(self._disk, directory, session_id, told)
+                stack.callback(self._disk.close, lock)
+            yield
+
+    def undelete(self, session_id: str) -> None:
+        """Move a session back out of the trash; see `SessionStore`."""
+        segment = check_id(session_id)
+        if not self._claim(session_id):
+            raise _exists(session_id)
+        try:
+            if self._root.find(segment):
+                raise _exists(session_id)
+            found = self._trash.find(segment)
+            if not found:
+                raise not_deleted(session_id)
+            self._trash.restore(found)
+        except OSError as error:
+            raise write_error(error, self._root.full(TRASH)) from error
+        finally:
+            self._release(session_id, Place("", "", ""))()
+
+    def list_deleted(self) -> Iterator[StoredSession]:
+        """Yield what lies in the trash; see `SessionStore`."""
+        try:
+            found = list(self._trash.each())
+        except OSError as error:
+            raise read_error(error, self._root.full(TRASH)) from error
+        for one in found:
+            stored = self._listing.deleted(one)
+            if stored is not None:
+                yield stored
+
     def stat(self, session_id: str) -> StoredSession:
         """Return what is known of one session; see `SessionStore`."""
         return self._listing.stat(session_id)
@@ -299,28 +394,6 @@ def open_store(
     return JsonlStore(
         root, compression=compression, pack_chunks=pack_chunks, disk=disk or RealDisk()
     )
-
-
-def _begun(
-    source: Source, first: int, size: int, lineage: Lineage, *, trusted: bool
-) -> tuple[SeqIndex, Walk]:
-    """Return what reading for writing begins with: a small log that may have been touched is read from its beginning.
-
-    A log that is level with its derived file, or large, is read from where that ends: what stands before was
-    checked when it was written, and is checked again whenever it is read.
-    """
-    known, crc, index = lineage.known, 0, SeqIndex([(first, 0)])
-    if known is not None and (trusted or size > _READ_WHOLE):
-        index, crc = SeqIndex([(first, 0), *lineage.positions]), known.crc
-    return index, Walk(source, index, index.last(), size, known, crc=crc)
-
-
-def _find_loss(source: Source, first: int, size: int, derived: Derived) -> None:
-    """Raise LogCorruptError where the first defect among the last of what was acknowledged is found."""
-    last = [position for position in derived.positions if position.offset < size][-1:]
-    index = SeqIndex([(first, 0), *last])
-    for _ in Walk(source, index, index.last(), size, derived.known).batches():
-        pass
 
 
 def _exists(session_id: str) -> SessionExistsError:
