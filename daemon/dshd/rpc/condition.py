@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dshd.sessions.catalogue import live_view
+from dshd.storage.jsonl.closed import closed_projects
 
 if TYPE_CHECKING:
     from dshd.metrics import Metrics
@@ -70,7 +71,11 @@ def free_bytes(root: Path) -> int | None:
 async def degraded(services: Services) -> list[dict[str, Any]]:
     """What is wrong with the daemon as a whole; the sessions' own problems are in their views."""
     free = await services.registry.in_reader(free_bytes, services.settings.root)
-    found = _disk_problems(str(services.settings.root), free)
+    root = services.settings.root
+    found = _disk_problems(str(root), free)
+    for path in await services.registry.in_reader(closed_projects, root):
+        text = f"{path!r} is no directory of this user that can be read; the sessions in it are not shown: see to it"
+        found.append(_problem("UNSAFE_PATH", text, path))
     unreachable = services.unreachable()
     if unreachable is not None:
         found.append(_problem("UNSAFE_PATH", unreachable, services.socket))
