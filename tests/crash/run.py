@@ -7,7 +7,6 @@ Exits with 1 when a promise was not held, and names what could not be tried here
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -15,10 +14,13 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from crash.proof import Result, Size
 
@@ -46,6 +48,7 @@ class Proof:
 
 
 PROOFS: tuple[Proof, ...] = (
+    Proof("kills", (120, 900, 900), promises=(1,)),
     Proof("bitflips", (120, 900, 7200)),
     Proof("cuts", (180, 900, 7200)),
     Proof("gate", (180, 900, 7200)),
@@ -67,14 +70,10 @@ def main(words: Sequence[str] | None = None) -> int:
         )
     chosen = [proof for proof in PROOFS if not asked.names or proof.name in asked.names]
     began = time.monotonic()
+    results: list[Result] = []
     with ThreadPoolExecutor(TOGETHER) as pool:
-        results = [
-            one
-            for found in pool.map(
-                lambda proof: _run(proof, asked.size), [p for p in chosen if not p.alone]
-            )
-            for one in found
-        ]
+        for found in pool.map(partial(_run, size=asked.size), [p for p in chosen if not p.alone]):
+            results += found
     for proof in chosen:
         if proof.alone:
             results += _run(proof, asked.size)
@@ -100,7 +99,7 @@ def _run(proof: Proof, size: Size) -> list[Result]:
             fell = f"not ended after {limit} s"
     sys.stderr.write(f"# {proof.name}: {time.monotonic() - began:.0f} s\n")
     lines = said.decode().split("\n")
-    found = [_result(json.loads(line)) for line in lines if line.startswith("{")]
+    found = [msgspec.json.decode(line, type=Result) for line in lines if line.startswith("{")]
     missing = set(proof.promises) - {one.promise for one in found}
     fell = fell or ("" if found else "said nothing")
     found += [_fallen(proof, promise, fell or "no line") for promise in sorted(missing)]
@@ -113,15 +112,11 @@ def _fallen(proof: Proof, promise: int, why: str) -> Result:
     return Result(promise, f"the proof '{proof.name}'", why, "an end, with a line", held=False)
 
 
-def _result(told: dict[str, Any]) -> Result:
-    return Result(**{**told, "why": tuple(cast("list[str]", told["why"]))})
-
-
 def _prove_here(name: str, size: Size) -> int:
     """Run one proof in this process; one JSON object per result on standard output."""
     with tempfile.TemporaryDirectory(prefix="dshd-crash-", dir=_memory()) as scratch:
         for result in import_module(f"crash.{name}").prove(size, Path(scratch)):
-            _say(json.dumps(asdict(result)))
+            _say(msgspec.json.encode(result).decode())
     return 0
 
 

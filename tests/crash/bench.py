@@ -1,0 +1,132 @@
+"""One workload, and what it comes to when nothing goes wrong: the measure of every case in which something does.
+
+The one rule: every case has a folder of its own, in memory, which is gone when the case was judged good.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from crash import children, daemonless, judging
+from crash.door import NO_FAULT, PERSISTENT, Door, Fault
+from crash.playing import Account
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from crash.children import End
+    from crash.judging import Reference
+    from crash.workload import Step
+    from dshd.storage.jsonl.layout import Compression
+
+MOST_TOLD = 10
+
+
+@dataclass
+class Tally:
+    """What was tried, and what was wrong.
+
+    Attributes:
+        tried: Cases in which the fault struck.
+        missed: Cases in which it did not.
+        wrong: What is told of bad cases, the first of them.
+        bad: How many there are.
+    """
+
+    tried: int = 0
+    missed: int = 0
+    bad: int = 0
+    wrong: tuple[str, ...] = ()
+
+    def add(self, case: str, found: Sequence[str]) -> None:
+        """Count a case, with what was wrong with it."""
+        self.tried += 1
+        if found:
+            self.bad += 1
+            self.wrong = (*self.wrong, f"{case}: {found[0]}")[:MOST_TOLD]
+
+    @property
+    def good(self) -> bool:
+        """Whether something was tried and nothing was wrong."""
+        return self.tried > 0 and self.bad == 0
+
+
+class Bench:
+    """Plays one workload again and again.
+
+    Args:
+        scratch: Where the cases have their folders.
+        steps: The workload.
+        compression: Of its logs.
+
+    Attributes:
+        names: The calls that change the disk, in order.
+        every: All calls that may fail, in order.
+        reference: What the workload comes to.
+    """
+
+    def __init__(self, scratch: Path, steps: Sequence[Step], compression: Compression) -> None:
+        self.scratch = scratch
+        self.steps = steps
+        self.compression: Compression = compression
+        children.warm()
+        folder = self.fresh()
+        self.every: list[str] = []
+        end = children.run(lambda: self._names(folder))
+        if end.code:
+            raise RuntimeError(f"the undisturbed workload ended with {end.code}: {end.said}")
+        self.every = json.loads(end.said)
+        self.names = [name for name in self.every if name in PERSISTENT]
+        self.reference: Reference = judging.reference_of(folder / "root")
+        if refusals := Account(folder).refusals():
+            raise RuntimeError(f"the undisturbed workload was refused something: {refusals[0]}")
+        if found := judging.complaints(folder, self.reference):
+            raise RuntimeError(f"the undisturbed workload is judged bad: {found[0]}")
+        self.done(folder)
+
+    def fresh(self, start: Path | None = None) -> Path:
+        """Return a new folder for a case, empty or as another is."""
+        folder = self.scratch / "case"
+        shutil.rmtree(folder, ignore_errors=True)
+        if start is None:
+            folder.mkdir()
+        else:
+            shutil.copytree(start, folder)
+        return folder
+
+    def done(self, folder: Path) -> None:
+        """Remove a case's folder."""
+        shutil.rmtree(folder)
+
+    def _names(self, folder: Path) -> str:
+        door = Door()
+        daemonless.play(folder, door, self.steps, self.compression)
+        return json.dumps([call.name for call in door.calls])
+
+    def play(self, folder: Path, fault: Fault = NO_FAULT) -> End:
+        """Play the workload in a child, with a fault; what the child says is how often it struck."""
+        return self._in_child(
+            fault, lambda door: daemonless.play(folder, door, self.steps, self.compression)
+        )
+
+    def recover(self, folder: Path, fault: Fault = NO_FAULT) -> End:
+        """Have a child go on with what a dead one left."""
+        return self._in_child(
+            fault, lambda door: daemonless.recover(folder, door, self.compression)
+        )
+
+    def _in_child(self, fault: Fault, work: Callable[[Door], None]) -> End:
+        def in_child() -> str:
+            door = Door(fault)
+            work(door)
+            return json.dumps([door.struck, door.number, door.lose()])
+
+        return children.run(in_child)
+
+    def complaints(self, folder: Path) -> list[str]:
+        """Judge a case."""
+        return judging.complaints(folder, self.reference)
