@@ -20,7 +20,7 @@
 #   make fuzz          hostile traffic, a million cases    make soak          64 agents, killed again and again, 30 min
 #   make clean         remove what these targets made
 #
-# PYTHON=... chooses the interpreter (3.11 or newer) when the environment is made.
+# TESTS_OF="tests/storage …" has test-all run only these. PYTHON=... chooses the interpreter (3.11 or newer) when the environment is made.
 
 .DEFAULT_GOAL := help
 
@@ -85,7 +85,7 @@ test-slow: $(TESTS)
 	@$(PYTEST) $(TOGETHER) -m "slow and not alone"
 
 test-all:
-	@.ci/test-all $(TOGETHER) -m "not alone and not slow"
+	@.ci/test-all $(TOGETHER) -m "not alone and not slow" $(TESTS_OF)
 
 check: lint types test-fast
 
