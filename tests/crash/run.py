@@ -49,7 +49,8 @@ class Proof:
 
 PROOFS: tuple[Proof, ...] = (
     Proof("kills", (120, 900, 900), promises=(1,)),
-    Proof("bitflips", (120, 900, 7200)),
+    Proof("bitflips", (120, 900, 7200), promises=(10,)),
+    Proof("repairs", (120, 1800, 1800), promises=(11,)),
     Proof("cuts", (180, 900, 7200)),
     Proof("gate", (180, 900, 7200)),
 )
