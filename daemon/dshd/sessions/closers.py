@@ -122,8 +122,8 @@ def _repairs(calls: Iterable[Call], header: Header) -> list[dict[str, Any]]:
     return [repair(call, header) for call in calls]
 
 
-def repair(call: Call, header: Header) -> dict[str, Any]:
-    """Return the wire's `Repair` for an unanswered call."""
+def repair(call: Call, header: Header | None) -> dict[str, Any]:
+    """Return the wire's `Repair` for an unanswered call; of a session whose header is lost, without its key."""
     seq, code = call.started_seq, code_of(call)
     return {
         "callId": call.call_id,
@@ -134,7 +134,7 @@ def repair(call: Call, header: Header) -> dict[str, Any]:
         "code": code,
         "callSeq": seq,
         "idempotencyKey": None
-        if seq is None
+        if seq is None or header is None
         else idempotency_key(header.id, header.created_at, seq, call.call_id),
         "message": _ERRORS[code][1],
     }

@@ -20,6 +20,7 @@ from dsh_protocol.errors import (
     FormatUnsupportedError,
     LogCorruptError,
     SessionNotFoundError,
+    UnsafePathError,
 )
 from dshd.sessions import closers
 from dshd.sessions.catalogue import as_wire, problem_of
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from dshd.sessions.registry import Registry
     from dshd.sessions.session import Session
     from dshd.sessions.unanswered import Answer
-    from dshd.storage.store import Problem, SessionHandle
+    from dshd.storage.store import Problem, SessionHandle, SessionStore
 
 ENVELOPE_BYTES = 64 * 1024
 PAGE_BYTES = 512 * 1024
@@ -142,7 +143,10 @@ def _read_live(found: _Snapshot, page: Page) -> dict[str, Any]:
 
 
 def _read_stored(registry: Registry, session_id: str, page: Page) -> dict[str, Any]:
-    handle = registry.store.open(session_id, "read")
+    try:
+        handle = registry.store.open(session_id, "read")
+    except (LogCorruptError, FormatUnsupportedError, UnsafePathError) as error:
+        return _read_headless(registry.store, session_id, page, error)
     try:
         events, _ = _page(handle.read(page.offset), page)
         length, problem = _readable(handle)
@@ -159,6 +163,24 @@ def _read_stored(registry: Registry, session_id: str, page: Page) -> dict[str, A
     if as_a_whole is not None:
         problem = as_wire(as_a_whole)
     return result if problem is None else {**result, "problem": problem}
+
+
+def _read_headless(
+    store: SessionStore, session_id: str, page: Page, problem: DshdError
+) -> dict[str, Any]:
+    """A page of a session that cannot be opened: what stands behind its header, where that is what is wrong."""
+    length = 0
+    with suppress(DshdError):
+        length = sum(1 for _ in store.rescue(session_id))
+    events, _ = _page(islice(store.rescue(session_id), page.offset, None), page)
+    following = page.offset + len(events)
+    return {
+        "events": events,
+        "nextOffset": following,
+        "end": following >= length,
+        "durableSeq": length,
+        "problem": problem_of(problem),
+    }
 
 
 def _readable(handle: SessionHandle) -> tuple[int, dict[str, Any] | None]:
@@ -240,14 +262,23 @@ def is_interrupted(session: Session) -> bool:
 
 
 def _stored_history(registry: Registry, session_id: str, page: MessagePage) -> dict[str, Any]:
-    handle = registry.store.open(session_id, "read")
+    try:
+        handle = registry.store.open(session_id, "read")
+    except (LogCorruptError, FormatUnsupportedError) as error:
+        if not page.partial:
+            raise
+        return _history(registry.store.rescue(session_id), None, page, known=error)
     try:
         stored = registry.store.stat(session_id)
-        if stored.problem is not None and not page.partial:
-            raise unfaithful(session_id, stored.problem, "ask for a partial history")
+        known = None
+        if stored.problem is not None:
+            known = unfaithful(session_id, stored.problem, "ask for a partial history")
+            if not page.partial:
+                raise known
         record = registry.store.read_holder(session_id)
         alive = record is not None and holder_alive(record)
-        return _history(handle.read(), handle.header, page, interrupted=not alive)
+        header = handle.header
+        return _history(handle.read(), header, page, interrupted=not alive, known=known)
     finally:
         handle.close()
 
@@ -263,13 +294,20 @@ def unfaithful(session_id: str, problem: Problem, remedy: str) -> DshdError:
 
 
 def _history(
-    events: Iterable[Event], header: Header, page: MessagePage, *, interrupted: bool
+    events: Iterable[Event],
+    header: Header | None,
+    page: MessagePage,
+    *,
+    interrupted: bool = False,
+    known: DshdError | None = None,
 ) -> dict[str, Any]:
+    """A page of the history of some events; `known` is what is wrong with their log as a whole, its header perhaps."""
     fold, transcript, unanswered = Fold(), Transcript(), Unanswered()
+    session_id = "" if header is None else header.id
     problem: DshdError | None = None
     try:
         for event in events:
-            problem = format_problem(header.id, event)
+            problem = format_problem(session_id, event)
             if problem is not None:
                 break
             fold.apply(event)
@@ -278,11 +316,12 @@ def _history(
     except DshdError as error:
         problem = error
     except SurfaceDefectError as defect:
-        problem = surface_problem(header.id, fold.next_seq, defect.rule)
+        problem = surface_problem(session_id, fold.next_seq, defect.rule)
+    problem = known or problem
     if problem is not None and not page.partial:
         raise problem.with_facts()
     recovery = None
-    if interrupted and fold.open_turn is not None and problem is None:
+    if interrupted and fold.open_turn is not None and header is not None and problem is None:
         recovery = preview(fold, header)
         for event in closers.closers(fold):
             transcript.add(event)
@@ -302,12 +341,13 @@ def _history(
         "recovery": recovery,
         "problem": None if problem is None else problem_of(problem),
     }
-    told = _told(answers, history.messages[page.offset : following], header)
+    given = history.messages[page.offset : following]
+    told = _told(answers, given, header)
     return {**result, "unanswered": told} if told else result
 
 
 def _told(
-    answers: dict[int, list[Answer]], given: list[dict[str, Any]], header: Header
+    answers: dict[int, list[Answer]], given: list[dict[str, Any]], header: Header | None
 ) -> list[dict[str, Any]]:
     """What is told of the answers that stand among the messages of a page."""
     ids = set(map(id, given))
@@ -373,6 +413,9 @@ def _stored_preview(registry: Registry, session_id: str) -> dict[str, Any] | Non
         return None  # it is shown with its problem
     fold = Fold()
     try:
+        as_a_whole = registry.store.stat(session_id).problem
+        if as_a_whole is not None:
+            raise unfaithful(session_id, as_a_whole, "salvage it")
         for event in handle.read():
             problem = format_problem(session_id, event)
             if problem is not None:

@@ -131,6 +131,6 @@ class Unanswered:
     }
 
 
-def reports(answers: list[Answer], header: Header) -> list[dict[str, Any]]:
-    """Return what is told of answered calls: the wire's `Repair` for each."""
+def reports(answers: list[Answer], header: Header | None) -> list[dict[str, Any]]:
+    """Return what is told of answered calls: the wire's `Repair` for each; without a header, without keys."""
     return [closers.repair(answer.call, header) for answer in answers]

@@ -217,6 +217,15 @@ class SessionStore(Protocol):
         """
         ...
 
+    def rescue(self, session_id: str) -> Iterator[Event]:
+        """Yield the events of a session that `open` refuses for its header, as far as they go on from seq 0.
+
+        Raises:
+            SessionNotFoundError: No such session on disk.
+            UnsafePathError, WriteFailedError, OverloadedError: It cannot be looked into.
+        """
+        ...
+
     def fork(
         self, source: SessionHandle, end: int, header: Header, closing: Sequence[Event]
     ) -> SessionHandle:

@@ -48,6 +48,7 @@ from dshd.storage.jsonl.lock import lock_session
 from dshd.storage.jsonl.log import LogFile, OpenFile
 from dshd.storage.jsonl.read_handle import ReadHandle
 from dshd.storage.jsonl.repair import cut, set_aside, settle, sweep
+from dshd.storage.jsonl.rescue import events_behind_header
 from dshd.storage.jsonl.root import Root
 from dshd.storage.jsonl.scan import read_header
 from dshd.storage.jsonl.site import Site
@@ -196,6 +197,25 @@ class JsonlStore:
             file.close()
             raise
         return ReadHandle(site, file, header, first, derived)
+
+    def rescue(self, session_id: str) -> Iterator[Event]:
+        """Yield what can be read of a log whose header is no good; see `SessionStore`."""
+        place = self._places(session_id, check_id(session_id))[0]
+        site = self._site(place)
+        try:
+            directory = site.open_directory()
+            try:
+                fd = self._root.open_log(directory, place)
+            finally:
+                self._disk.close(directory)
+            try:
+                yield from events_behind_header(site.source(fd), self._disk.fstat(fd).st_size)
+            finally:
+                self._disk.close(fd)
+        except FileNotFoundError as error:
+            raise not_found(session_id) from error
+        except OSError as error:
+            raise read_error(error, site.path) from error
 
     def _open_write(self, session_id: str, place: Place) -> WriteHandle:
         site = self._site(place)
