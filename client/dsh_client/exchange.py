@@ -9,6 +9,7 @@ Standard library only.
 from __future__ import annotations
 
 import json
+import math
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """A daemon's answers stay below its own, smaller limit; this one only bounds what a stranger can make us hold."""
+_DEEPEST = 500
+_SHOWN_PATH = 60
 
 
 class Ticket:
@@ -184,13 +187,35 @@ def encode_call(method: str, params: Mapping[str, Any], call_id: int | None = No
     try:
         text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidParamsError(f"the parameters of {method} are not JSON: {error}") from error
+        path, what = _fault(params)
+        raise InvalidParamsError(
+            f"the parameters of {method} are not JSON: {what or error} at {path}", path=path
+        ) from error
     try:
         return text.encode() + b"\n"
     except UnicodeEncodeError:
         # a lone surrogate has no UTF-8: the daemon gets the escape and says which rule forbids it
         escaped = json.dumps(message, allow_nan=False, separators=(",", ":"))
         return escaped.encode() + b"\n"
+
+
+def _fault(params: Mapping[str, Any]) -> tuple[str, str]:
+    """Where in parameters the first thing is that JSON cannot carry, and what; no words where nothing is found."""
+    rest: list[tuple[str, Any, int]] = [("params", dict(params), 0)]
+    while rest:
+        path, value, depth = rest.pop()
+        if depth > _DEEPEST:
+            return path[:_SHOWN_PATH], "nesting without an end"
+        members = as_object(value)
+        if members is not None:
+            rest += [(f"{path}.{key}", one, depth + 1) for key, one in reversed([*members.items()])]
+        elif is_array(value):
+            rest += [(f"{path}[{at}]", value[at], depth + 1) for at in reversed(range(len(value)))]
+        elif isinstance(value, float) and not math.isfinite(value):
+            return path, f"{value!r}"
+        elif not isinstance(value, str | int | float | tuple | None):
+            return path, f"a {type(value).__name__}"
+    return "params", ""
 
 
 def as_object(value: Any) -> dict[str, Any] | None:

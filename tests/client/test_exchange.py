@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import math
+from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -117,3 +120,34 @@ def test_a_lone_surrogate_is_sent_as_an_escape_for_the_daemon_to_judge() -> None
 
 def test_integers_of_any_length_and_lone_surrogates_are_read() -> None:
     assert decode_answer(b'["\\ud800", ' + b"9" * 5000 + b"]") == ["\ud800", 10**5000 - 1]
+
+
+def holding_itself() -> list[Any]:
+    value: list[Any] = []
+    value += [value, value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ({1}, "a set"),
+        (b"x", "a bytes"),
+        (Decimal(1), "a Decimal"),
+        (object(), "a object"),
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+        (holding_itself(), "nesting without an end"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
+)
+def test_what_is_no_json_fails_before_the_wire_and_is_named_with_its_path(
+    value: Any, what: str
+) -> None:
+    exchange = Exchange()
+    events = [{"type": "x", "data": {"ok": [1, "\u2028"]}}, {"type": "x", "data": {"bad": value}}]
+    with pytest.raises(InvalidParamsError, match=what) as caught:
+        exchange.call("session.append", {"id": "s", "events": events})
+    assert "params.events[1].data.bad" in str(caught.value)
+    assert exchange.in_flight == 0
+    exchange.call("session.append", {"id": "s", "events": events[:1]})

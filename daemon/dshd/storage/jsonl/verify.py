@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +21,16 @@ from dshd.storage.files import READ, RealDisk
 from dshd.storage.jsonl.derived import Lineage, lineage_of, read_derived
 from dshd.storage.jsonl.faults import corrupt, read_error, unsafe
 from dshd.storage.jsonl.index import SeqIndex
-from dshd.storage.jsonl.layout import LOG_NAMES, RAW_LOG, ZSTD_LOG, check_id
+from dshd.storage.jsonl.layout import (
+    LEFTOVER,
+    LOG_NAMES,
+    NEWER_LOG,
+    RAW_LOG,
+    ZSTD_LOG,
+    check_id,
+    decode_segment,
+    is_project,
+)
 from dshd.storage.jsonl.root import Root
 from dshd.storage.jsonl.scan import Source, Walk, read_header
 from dshd.storage.jsonl.store import open_store
@@ -49,6 +59,8 @@ class Report(msgspec.Struct, rename="camel", kw_only=True):
         good_bytes: Where what is good ends.
         frames: Zstandard frames, the header's not counted; 0 for a raw log.
         unchecked_frames: Frames without a checksum. Legal, never written by this program.
+        beside: Names beside the log that look like one and are read by nobody: copies that a program for keeping
+            folders alike has made, say. They are no fault of the session's.
     """
 
     target: str
@@ -60,6 +72,7 @@ class Report(msgspec.Struct, rename="camel", kw_only=True):
     events: int = 0
     frames: int = 0
     unchecked_frames: int = 0
+    beside: list[str] = []
     findings: list[Finding] = []
 
     def to_json(self) -> str:
@@ -67,7 +80,10 @@ class Report(msgspec.Struct, rename="camel", kw_only=True):
         try:
             return msgspec.json.encode(self).decode()
         except UnicodeEncodeError:  # half of a surrogate pair, in an odd id
-            plain = msgspec.structs.replace(self, id=shown(self.id), target=shown(self.target))
+            beside = list(map(shown, self.beside))
+            plain = msgspec.structs.replace(
+                self, id=shown(self.id), target=shown(self.target), beside=beside
+            )
             return msgspec.json.encode(plain).decode()
 
     def to_text(self) -> str:
@@ -81,6 +97,9 @@ class Report(msgspec.Struct, rename="camel", kw_only=True):
         if self.unchecked_frames:
             lines.append(f"  {self.unchecked_frames} of {self.frames} frames carry no checksum")
         lines += [f"  {finding.kind}: {shown(finding.message)}" for finding in self.findings]
+        lines += [
+            f"  ignored: {shown(name)}, which is not the session's log" for name in self.beside
+        ]
         return "\n".join(lines)
 
 
@@ -133,12 +152,17 @@ def verify(target: str, root: Path, looker: Looker = _NOBODY) -> Report:
 
 
 class RootReport(msgspec.Struct, rename="camel", kw_only=True):
-    """What was found under a root: a report for each session, and how many of them are whole."""
+    """What was found under a root: a report for each session, and how many of them are whole.
+
+    Attributes:
+        strays: Directories among those of sessions whose names no id has; what lies in them is in no list.
+    """
 
     root: str
     whole: bool
     count: int
     whole_count: int
+    strays: list[str] = []
     sessions: list[Report]
 
     def to_json(self) -> str:
@@ -149,7 +173,8 @@ class RootReport(msgspec.Struct, rename="camel", kw_only=True):
 
     def to_text(self) -> str:
         """Return what a person wants to know: every session that is not whole, and the count."""
-        lines = [report.to_text() for report in self.sessions if not report.whole]
+        lines = [one.to_text() for one in self.sessions if not one.whole or one.beside]
+        lines += [f"{shown(path)}: ignored, no session is called so" for path in self.strays]
         return "\n".join([*lines, f"{self.whole_count} of {self.count} sessions are whole"])
 
 
@@ -183,8 +208,18 @@ def verify_root(
         whole=good == len(reports),
         count=len(reports),
         whole_count=good,
+        strays=list(_strays(root)),
         sessions=reports,
     )
+
+
+def _strays(root: Path) -> Iterator[str]:
+    with suppress(OSError):
+        for project in sorted(path for path in root.iterdir() if is_project(path.name)):
+            with suppress(OSError):
+                for path in sorted(project.iterdir()):
+                    if decode_segment(path.name) is None and path.is_dir():
+                        yield str(path)
 
 
 def path_of(target: str, root: Path) -> str:
@@ -214,9 +249,21 @@ def _check(report: Report, looker: Looker) -> None:
         if not stat.S_ISREG(found.st_mode):
             raise unsafe(report.path, "no regular file")
         report.size_bytes = found.st_size
+        report.beside = _beside(Path(report.path))
         _scan(report, Source(disk, fd, report.path, name.endswith(".zstd")), looker)
     finally:
         disk.close(fd)
+
+
+def _beside(log: Path) -> list[str]:
+    if log.name not in LOG_NAMES:
+        return []
+    names = (path.name for path in log.parent.iterdir() if path.name not in LOG_NAMES)
+    return sorted(
+        name
+        for name in names
+        if ".jsonl" in name and not LEFTOVER.fullmatch(name) and not NEWER_LOG.fullmatch(name)
+    )
 
 
 def _scan(report: Report, source: Source, looker: Looker) -> None:
