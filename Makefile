@@ -17,7 +17,7 @@
 #   make browser       exported pages in a headless Chromium (Debian's; installed if missing, as root)
 #   make pictures      the README's pictures, made anew from a real run
 #   make build         sdist and wheel, in dist/       make install-units   systemd units for this venv's dshd
-#   make fuzz          hostile traffic, a million cases    make soak          64 agents, killed again and again, 30 min
+#   make fuzz          hostile bytes and traffic, 2 million    make soak          64 agents, killed again and again, 30 min
 #   make clean         remove what these targets made
 #
 # TESTS_OF="tests/storage …" has test-all run only these. PYTHON=... chooses the interpreter (3.11 or newer) when the environment is made.
@@ -144,8 +144,9 @@ build: $(DEV)
 install-units: $(RUN)
 	@$(BIN)/dshd install
 
-# A million cases, or eight hours; SEED=... replays one.
+# A million cases, or eight hours; SEED=... replays one. What reads a session from disk is fuzzed first: a million more.
 fuzz: $(TESTS)
+	@PYTHONPATH=tests $(BIN)/python -m fuzz.storage $(if $(SEED),--seed $(SEED))
 	@$(BIN)/python -m tests.fuzz.run $(if $(SEED),--seed $(SEED))
 
 # 64 agents for 30 minutes; SECONDS=120 for the short one.

@@ -261,6 +261,8 @@ class MemoryDisk:
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         self._require_alive()
+        if size < 0 or offset < 0:
+            raise _error(errno.EINVAL)
         return self._file_of(fd).content[offset : offset + size]
 
     def next_data(self, fd: int, offset: int) -> int | None:

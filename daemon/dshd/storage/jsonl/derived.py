@@ -13,13 +13,13 @@ import stat
 import struct
 from contextlib import suppress
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
 from dshd.storage.files import CREATE, READ, write_all
 from dshd.storage.jsonl.faults import corrupt
-from dshd.storage.jsonl.frames import Frame, decode_frame, frame_end
+from dshd.storage.jsonl.frames import Frame, FrameDefectError, decode_frame, frame_end
 from dshd.storage.jsonl.index import MOST, Position
 from dshd.storage.jsonl.scan import Known
 from dshd.storage.store import Snapshot
@@ -46,6 +46,8 @@ _NOT_A_FILE = frozenset(
     {errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM}
 )
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+
 
 class Head(msgspec.Struct, frozen=True):
     """Of which log the file was made, and when.
@@ -61,9 +63,9 @@ class Head(msgspec.Struct, frozen=True):
     """
 
     header: str
-    first: int
-    size: int
-    events: int
+    first: Count
+    size: Count
+    events: Count
     crc: int
     tail: str
     revision: tuple[int, int, int, int, int]
@@ -92,13 +94,13 @@ class Derived(NamedTuple):
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """What the sessions kept here, where they did."""
-        walked = frame_end(self.state, 0, 0) if self.state else None
-        if walked is None:
+        """What the sessions kept here; None where they kept nothing, or nothing that can be read."""
+        try:
+            walked = frame_end(self.state, 0, 0)
+            state = None if walked is None else decode_frame(Frame(0, self.state, walked[1]))
+        except FrameDefectError:
             return None
-        return Snapshot(
-            self.head.events, decode_frame(Frame(0, self.state, walked[1])), self.summary
-        )
+        return None if state is None else Snapshot(self.head.events, state, self.summary)
 
     def is_level(self, found: os.stat_result) -> bool:
         """Whether the log has not been touched since: by its revision, and longer ago than its clock's step."""
@@ -188,6 +190,8 @@ def _table(front: bytes, size: int) -> list[tuple[int, bytes]] | None:
         return None
     if any(length > most for length, most in zip(lengths, _MOST_BYTES, strict=True)):
         return None
+    if lengths[2] % _PAIR.size:
+        return None
     starts = range(_PREFIX.size, _TABLE - _DIGEST, _DIGEST)
     digests = [front[start : start + _DIGEST] for start in starts]
     return list(zip(lengths, digests, strict=True))
@@ -272,16 +276,25 @@ def derive(source: Source, first: int, known: Known) -> Head:
     )
 
 
+def parts_of(derived: Derived) -> list[bytes]:
+    """Return the four parts that the file is made of."""
+    index = b"".join(_PAIR.pack(*position) for position in derived.positions)
+    return [msgspec.json.encode(derived.head), derived.summary, index, derived.state]
+
+
+def sealed(parts: list[bytes]) -> bytes:
+    """Return the file's bytes: its parts, behind their lengths and digests."""
+    prefix = _PREFIX.pack(_MAGIC, _VERSION, 0, *map(len, parts)) + b"".join(map(_digest, parts))
+    return b"".join([prefix, _digest(prefix), *parts])
+
+
 def write_derived(disk: Disk, directory: int, derived: Derived) -> None:
     """Replace the file, durable on return. Raises OSError; then the old file or the new one stands."""
-    index = b"".join(_PAIR.pack(*position) for position in derived.positions)
-    parts = [msgspec.json.encode(derived.head), derived.summary, index, derived.state]
-    prefix = _PREFIX.pack(_MAGIC, _VERSION, 0, *map(len, parts)) + b"".join(map(_digest, parts))
     leftover = f"{DERIVED}.{secrets.token_hex(6)}.tmp"
     fd = disk.open(leftover, CREATE, at=directory)
     try:
         try:
-            write_all(disk, fd, b"".join([prefix, _digest(prefix), *parts]))
+            write_all(disk, fd, sealed(parts_of(derived)))
             disk.fsync(fd)
         finally:
             disk.close(fd)
