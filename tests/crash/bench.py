@@ -6,6 +6,7 @@ The one rule: every case has a folder of its own, in memory, which is gone when 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 from crash import children, daemonless, judging
 from crash.door import NO_FAULT, PERSISTENT, Door, Fault
 from crash.playing import Account
+from crash.workload import CANARY
+from dshd.logs import configure_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from dshd.storage.jsonl.layout import Compression
 
 MOST_TOLD = 10
+LOG = "log"
 
 
 @dataclass
@@ -110,17 +114,18 @@ class Bench:
     def play(self, folder: Path, fault: Fault = NO_FAULT) -> End:
         """Play the workload in a child, with a fault; what the child says is how often it struck."""
         return self._in_child(
-            fault, lambda door: daemonless.play(folder, door, self.steps, self.compression)
+            folder, fault, lambda door: daemonless.play(folder, door, self.steps, self.compression)
         )
 
     def recover(self, folder: Path, fault: Fault = NO_FAULT) -> End:
         """Have a child go on with what a dead one left."""
         return self._in_child(
-            fault, lambda door: daemonless.recover(folder, door, self.compression)
+            folder, fault, lambda door: daemonless.recover(folder, door, self.compression)
         )
 
-    def _in_child(self, fault: Fault, work: Callable[[Door], None]) -> End:
+    def _in_child(self, folder: Path, fault: Fault, work: Callable[[Door], None]) -> End:
         def in_child() -> str:
+            _log_to(folder / LOG)
             door = Door(fault)
             work(door)
             return json.dumps([door.struck, door.number, door.lose()])
@@ -128,5 +133,18 @@ class Bench:
         return children.run(in_child)
 
     def complaints(self, folder: Path) -> list[str]:
-        """Judge a case."""
-        return judging.complaints(folder, self.reference)
+        """Judge a case: the root, and that neither the log nor a refusal has words of a session."""
+        found = judging.complaints(folder, self.reference)
+        told = [text for _, _, text in Account(folder).refusals()]
+        log = folder / LOG
+        told.append(log.read_text("utf-8", "replace") if log.exists() else "")
+        if any(CANARY in text for text in told):
+            found.append("words of a session stand in the log or in a refusal")
+        return found
+
+
+def _log_to(path: Path) -> None:
+    """Have the daemon's log written to a file, as it writes it to standard error."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(fd, 2)
+    configure_logs()

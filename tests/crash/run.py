@@ -48,7 +48,11 @@ class Proof:
 
 
 PROOFS: tuple[Proof, ...] = (
-    Proof("kills", (120, 900, 900), promises=(1,)),
+    Proof("errors", (150, 1200, 1200), promises=(5,)),
+    Proof("kills", (150, 900, 900), promises=(1,)),
+    Proof("doubles", (120, 900, 1800), promises=(2,)),
+    Proof("mending", (120, 600, 600), promises=(9,)),
+    Proof("tame", (120, 300, 300), promises=(7, 12, 14, 30, 32)),
     Proof("bitflips", (120, 900, 7200), promises=(10,)),
     Proof("repairs", (120, 1800, 1800), promises=(11,)),
     Proof("cuts", (180, 900, 7200)),
