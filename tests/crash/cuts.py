@@ -138,10 +138,14 @@ class _Writers:
     def __init__(self, volume: Volume, disk: Disk) -> None:
         self._volume = volume
         self._disk = disk
-        self._root = volume.path / "root"
+        self._roots = 0
         self._choose = random.Random(4)  # noqa: S311  # to be replayed, not secret
         self._promised = mmap.mmap(-1, _SLOT.size * _LIVES)
         self._failure = mmap.mmap(-1, 4096)
+
+    @property
+    def _root(self) -> Path:
+        return self._volume.path / f"root {self._roots}"
 
     def run(self, cuts: int) -> _Tally:
         """Cut so many times."""
@@ -166,7 +170,9 @@ class _Writers:
         return acknowledged, begun
 
     def _begin_anew(self) -> None:
+        # under a new name: a cut may bring back what was removed
         shutil.rmtree(self._root, ignore_errors=True)
+        self._roots += 1
         self._promised[:] = bytes(len(self._promised))
         self._failure[:] = bytes(len(self._failure))
 

@@ -51,6 +51,11 @@ def kill(pid: int) -> None:
     os.waitpid(pid, 0)
 
 
+def exit_code(pid: int) -> int:
+    """Wait for the end of a child of this process and return its exit code; minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def _states(pid: int) -> Sequence[str]:
     states: list[str] = []
     for task in Path(f"/proc/{pid}/task").iterdir():

@@ -55,8 +55,12 @@ PROOFS: tuple[Proof, ...] = (
     Proof("tame", (120, 300, 300), promises=(7, 12, 14, 30, 32)),
     Proof("bitflips", (120, 900, 7200), promises=(10,)),
     Proof("repairs", (120, 1800, 1800), promises=(11,)),
-    Proof("cuts", (180, 900, 7200)),
-    Proof("gate", (180, 900, 7200)),
+    Proof("cuts", (180, 900, 7200), promises=(4,)),
+    Proof("gate", (180, 900, 7200), promises=(6,)),
+    Proof("full_disk", (180, 900, 7200), promises=(13,)),
+    Proof("races", (180, 900, 7200), promises=(15,)),
+    Proof("limits", (180, 900, 7200), promises=(33,)),
+    Proof("activation", (180, 900, 7200), alone=True, promises=(16,)),
 )
 
 
