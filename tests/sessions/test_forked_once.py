@@ -36,7 +36,7 @@ def lay(root: Path) -> int:
     length = 0
     with closing(open_store(root).create(Header(id="source", created_at=1))) as handle:
         for number in range(1, TURNS + 1):
-            noise = [events.user(os.urandom(4000).hex()) for _ in range(5)]
+            noise = [events.user(os.urandom(9000).hex()) for _ in range(5)]
             turn = [events.turn_start(number), events.step_start(1, number), *noise]
             turn += [events.step_end(1, number), events.turn_end(number)]
             handle.append(stored(turn, first_seq=length))
