@@ -96,11 +96,13 @@ class Derived(NamedTuple):
     def snapshot(self) -> Snapshot | None:
         """What the sessions kept here; None where they kept nothing, or nothing that can be read."""
         try:
-            walked = frame_end(self.state, 0, 0)
-            state = None if walked is None else decode_frame(Frame(0, self.state, walked[1]))
+            end, blocks = frame_end(self.state, 0, 0) or (0, 0)
+            if not blocks or end != len(self.state):
+                return None
+            state = decode_frame(Frame(0, self.state, blocks))
         except FrameDefectError:
             return None
-        return None if state is None else Snapshot(self.head.events, state, self.summary)
+        return Snapshot(self.head.events, state, self.summary)
 
     def is_level(self, found: os.stat_result) -> bool:
         """Whether the log has not been touched since: by its revision, and longer ago than its clock's step."""
