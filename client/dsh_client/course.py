@@ -27,7 +27,7 @@ from dsh_client.shapes import (
     result_message,
     user_message,
 )
-from dsh_protocol.errors import EventInvalidError
+from dsh_protocol.errors import EventInvalidError, FrameTooLargeError, InvalidParamsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -233,8 +233,8 @@ class Course:
         event = self._result(found, result)
         try:
             await self._handle.record([event])
-        except EventInvalidError:
-            raise
+        except (EventInvalidError, FrameTooLargeError, InvalidParamsError):
+            raise  # nothing of it is kept: the caller may give another, a shorter one
         except BaseException:
             found.answered = True  # kept: it is sent again by the next flush
             raise
