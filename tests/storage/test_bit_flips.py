@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
-from crash.bitflips import ENCODINGS, memory_log, sweep, swept, written
+from crash.bitflips import ENCODINGS, REFUSED, Event, memory_log, sweep, swept, written
 from dshd.storage.jsonl.store import open_store
+from dshd.storage.store import Snapshot
+from properties.memory import MemoryDisk
 from storage.failing import HastyDisk
 
 if TYPE_CHECKING:
@@ -62,3 +65,28 @@ def test_on_a_real_disk_and_all_decoded_anew_it_is_the_same(
     found = sweep(log, bits)
     assert not found.wrong, found.wrong[:10]
     assert found == sweep(memory_log(compression), bits)
+
+
+@pytest.mark.parametrize("compression", ENCODINGS)
+def test_a_bit_that_rots_in_a_log_at_rest_is_found_when_it_is_read(
+    compression: Compression,
+) -> None:
+    log = memory_log(compression)
+    disk = log.shelf
+    assert isinstance(disk, MemoryDisk)
+    with closing(log.store.open("s1", "write")) as handle:
+        assert handle.keep(Snapshot(handle.next_seq, b"state", b"{}"))
+    disk.rest()
+    for bit in range(3, len(log.content) * 8, 6007):
+        at = bit // 8
+        hit = bytes([log.content[at] ^ 1 << bit % 8])
+        disk.rot(log.path, log.content[:at] + hit + log.content[at + 1 :])
+        refused = False
+        events: list[Event] = []
+        try:
+            with closing(log.store.open("s1", "read")) as handle:
+                events += handle.read()
+        except REFUSED:
+            refused = True
+        assert refused, bit
+        assert compression == "none" or events == log.events[: len(events)], bit
