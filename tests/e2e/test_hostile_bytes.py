@@ -135,6 +135,13 @@ FRAMES: dict[str, bytes] = {
     "dictionary": frame(block(0, 3, b"abc"), descriptor=0x01, header=b"\x58\x07"),
     "reserved bit, and a good frame": frame(block(0, 3, b"abc"), descriptor=0x08) + GOOD,
     "reserved block, and a good frame": frame(block(3, 3, b"abc")) + GOOD,
+    "block over 128 KiB, and a good frame": frame(block(0, 131_073, bytes(131_073))) + GOOD,
+    "run of over 128 KiB, and a good frame": frame(block(1, 131_073, b"x")) + GOOD,
+    "longer than 65 MiB": frame(
+        b"".join(block(0, 131_072, bytes(131_072), last=n == 521) for n in range(522)),
+        descriptor=0,
+    ),
+    "row of very many members": ENCODER.encode(row(b'"",' * 25_000_000 + b'""', b"0") + b"\n"),
     "skippable, and a good frame": b"\x50\x2a\x4d\x18\x04\0\0\0abcd" + GOOD,
     "no row": ENCODER.encode(b"x" * 1000 + b"\n"),
     "a row of 70 MB over two frames": ENCODER.encode(b'"' + b"x" * 35_000_000) * 2,
@@ -143,6 +150,8 @@ TAILS: dict[str, bytes] = {
     "a million empty blocks": frame(block(0, 0, b"", last=False) * 1_000_000 + block(0, 0, b"")),
     "skippable": b"\x50\x2a\x4d\x18\x04\0\0\0abcd",
     "reserved bit": frame(block(0, 3, b"abc"), descriptor=0x08),
+    "block over 128 KiB": frame(block(0, 131_073, bytes(131_073))),
+    "block that says 2 MiB": frame(block(2, 0x1FFFFF, b"x")),
     "zeros": bytes(4096),
 }
 

@@ -10,12 +10,15 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+import zstandard
 
 from dsh_protocol.errors import SessionExistsError
 from dsh_protocol.events import Header
+from dsh_protocol.jsontext import encode
 from dshd.storage.files import RealDisk
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.jsonl.verify import verify, verify_root
+from storage.failing import HastyDisk
 from storage.samples import batch, log_of, made, read
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ def test_a_tail_a_damaged_file_beside_and_a_stale_lock_do_not_add_up(
     log.with_name("session.lock").unlink(missing_ok=True)
     if left is not None:
         log.with_name("session.lock").write_bytes(left)
-    store = open_store(tmp_path)
+    store = open_store(tmp_path, disk=HastyDisk())
     assert [found.problem for found in store.list()] == [None]
     assert read(store) == batch(0, 3)
     with closing(store.open("s1", "write")) as handle:
@@ -166,3 +169,17 @@ def test_a_copied_directory_is_ignored_and_told(tmp_path: Path) -> None:
     assert (report.whole, report.count, report.strays) == (True, 1, [str(copy)])
     assert str(copy) in report.to_text()
     assert json.loads(report.to_json())["strays"] == [str(copy)]
+
+
+@pytest.mark.parametrize("checked", [0, 1, 2])
+def test_frames_without_a_checksum_are_read_and_counted(tmp_path: Path, checked: int) -> None:
+    log = made(tmp_path)
+    for number in range(2):
+        rows = encode(batch(3 + number, 1)[0]) + b"\n"
+        compressor = zstandard.ZstdCompressor(write_checksum=number < checked)
+        with log.open("ab") as file:
+            file.write(compressor.compress(rows))
+    assert read(open_store(tmp_path)) == batch(0, 5)
+    report = verify(str(log), tmp_path)
+    assert (report.whole, report.frames, report.unchecked_frames) == (True, 3, 2 - checked)
+    assert ("no checksum" in report.to_text()) == (checked < 2)
