@@ -60,6 +60,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof("full_disk", (180, 900, 7200), promises=(13,)),
     Proof("races", (180, 900, 7200), promises=(15,)),
     Proof("limits", (180, 900, 7200), promises=(33,)),
+    Proof("worlds", (150, 1800, 36_000), promises=(35,)),
     Proof("activation", (180, 900, 7200), alone=True, promises=(16,)),
 )
 

@@ -1,0 +1,44 @@
+"""A few worlds of the simulation, that a seed is a world, and that the judge of worlds sees what is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from simulation.world import play
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from simulation.machine import Machine
+
+SEEDS = range(20)
+
+
+def test_worlds_hold_and_a_seed_is_the_same_world_every_time() -> None:
+    lives = acknowledged = 0
+    for seed in SEEDS:
+        once = play(seed)
+        assert once.broken is None, f"PYTHONPATH=tests python -m simulation.world {seed}: {once}"
+        lives += once.lives
+        acknowledged += once.acknowledged
+        if seed % 4 == 0:
+            assert play(seed) == once
+    assert lives > 2 * len(SEEDS)
+    assert acknowledged > 5 * len(SEEDS)
+
+
+def forget_files(machine: Machine) -> None:
+    machine.disk.lies_of_files = True
+
+
+def forget_names(machine: Machine) -> None:
+    machine.disk.lies_of_folders = True
+
+
+@pytest.mark.parametrize("prepare", [forget_files, forget_names])
+def test_a_disk_whose_syncs_do_nothing_is_found_out(
+    prepare: Callable[[Machine], None],
+) -> None:
+    assert any(play(seed, prepare=prepare).broken for seed in range(10))
