@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from dsh_protocol.errors import EXIT_CANNOT_START, EXIT_OK
 from dshd.binding import MAX_SOCKET_PATH_BYTES
 from dshd.ceilings import FEWEST_DESCRIPTORS, limits_within
+from dshd.mounts import file_system, network_warning
 from dshd.settings import CannotStartError, load_settings
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from dshd.settings import ServeFlags, Settings
 
 LOW_SPACE_BYTES = 64 * 1024 * 1024
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "fuse.sshfs"})
 _OTHERS = 0o077
 _OTHERS_WRITE = 0o022
 
@@ -145,28 +145,10 @@ def _look_at_disk(root: Path, found: Findings) -> None:
         found.warnings.append(
             f"{str(there)!r} is mounted read-only: sessions can be read, not written"
         )
-    kind = _file_system(there)
-    found.facts.append(("file system", kind or "unknown"))
-    if kind in _NETWORK:
-        found.warnings.append(
-            f"{str(there)!r} lies on {kind}: locks may not hold between machines; keep sessions on a local disk"
-        )
-
-
-def _file_system(path: Path) -> str | None:
-    """The type of the mount that a path lies on, by the longest mount point that leads to it."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123  # a stream
-            mounts = [line.split() for line in lines]
-    except OSError:
-        return None
-    resolved = path.resolve()
-    best, kind = -1, None
-    for fields in mounts:
-        point = fields[4]
-        if (resolved.is_relative_to(point)) and len(point) >= best:
-            best, kind = len(point), fields[fields.index("-") + 1]
-    return kind
+    found.facts.append(("file system", file_system(there) or "unknown"))
+    warning = network_warning(there)
+    if warning is not None:
+        found.warnings.append(warning)
 
 
 def _plain(text: str) -> str:

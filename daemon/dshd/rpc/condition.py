@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dshd.mounts import network_warning
 from dshd.sessions.catalogue import live_view
 from dshd.storage.jsonl.closed import closed_projects
 
@@ -76,6 +77,9 @@ async def degraded(services: Services) -> list[dict[str, Any]]:
     for path in await services.registry.in_reader(closed_projects, root):
         text = f"{path!r} is no directory of this user that can be read; the sessions in it are not shown: see to it"
         found.append(_problem("UNSAFE_PATH", text, path))
+    remote = await services.registry.in_reader(network_warning, root)
+    if remote is not None:
+        found.append(_problem("UNSAFE_PATH", remote, str(root)))
     unreachable = services.unreachable()
     if unreachable is not None:
         found.append(_problem("UNSAFE_PATH", unreachable, services.socket))
