@@ -12,7 +12,23 @@ TABLE: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("rows.toml").read_text("utf-8")
 )
 ROWS = {f"{part}: {row}": shown for part, rows in TABLE.items() for row, shown in rows.items()}
-EXPECTED = {"protocol": 27, "start": 12, "socket": 7, "life": 6, "greed": 5, "secrets": 2}
+EXPECTED = {
+    "protocol": 27,
+    "start": 12,
+    "socket": 7,
+    "life": 6,
+    "greed": 5,
+    "secrets": 2,
+    "damage": 11,
+    "text": 11,
+    "size": 8,
+    "versions": 9,
+    "gone": 8,
+    "clocks": 3,
+    "filesystems": 4,
+    "sessions": 11,
+    "files": 20,
+}
 
 
 def names(path: Path) -> set[str]:
