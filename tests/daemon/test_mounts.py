@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 TABLE = r"""
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-30 22 0:40 / BASE/home rw,relatime shared:2 - nfs4 server:/home rw
-31 30 8:2 / BASE/home/local rw - xfs /dev/sdb1 rw
+30 22 0:40 / BASE/far rw,relatime shared:2 - nfs4 server:/x rw
+31 30 8:2 / BASE/far/local rw - xfs /dev/sdb1 rw
 32 22 0:41 / BASE/with\040space rw master:1 - fuse.sshfs host: rw
 33 22 0:42 / BASE/wsl rw - 9p drvfs rw
 
@@ -33,10 +33,10 @@ def table(tmp_path: Path) -> Path:
     ("place", "kind", "remote"),
     [
         ("elsewhere", "ext4", False),
-        ("home", "nfs4", True),
-        ("home/me/root", "nfs4", True),
-        ("homestead", "ext4", False),
-        ("home/local/root", "xfs", False),
+        ("far", "nfs4", True),
+        ("far/me/root", "nfs4", True),
+        ("farther", "ext4", False),
+        ("far/local/root", "xfs", False),
         ("with space/root", "fuse.sshfs", True),
         ("wsl/c", "9p", True),
     ],
