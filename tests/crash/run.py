@@ -57,6 +57,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof("repairs", (120, 1800, 1800), promises=(11,)),
     Proof("cuts", (180, 900, 7200), promises=(4,)),
     Proof("gate", (180, 900, 7200), promises=(6,)),
+    Proof("states", (180, 900, 7200), promises=(3, 8, 17)),
     Proof("full_disk", (180, 900, 7200), promises=(13,)),
     Proof("races", (180, 900, 7200), promises=(15,)),
     Proof("limits", (180, 900, 7200), promises=(33,)),

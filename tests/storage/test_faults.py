@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -213,11 +214,13 @@ def test_a_first_batch_is_synced_name_by_name_from_the_root_down(tmp_path: Path)
     handle.append(batch(0, 1), HOLDER)
     calls = [call for call in disk.calls[made:] if call not in {"open", "open_root", "fstat"}]
     missing = ["mkdir", "mkdir", "fsync", "mkdir", "fsync"]  # the root, found to lack its parent
+    above = list(takewhile(lambda call: call != "mkdir", calls[len(missing) + 1 :]))
+    assert above[:4] == ["lstat", "fsync", "lstat", "fsync"]  # the root's name, and its parent's
+    assert above[-1] == "fsync"  # the project's
     assert calls == [
         *missing,
-        "fsync",  # the root's own name
         "mkdir",
-        "fsync",  # the project's
+        *above,
         "mkdir",
         "fsync",  # the session's
         "lock",

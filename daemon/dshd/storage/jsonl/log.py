@@ -94,8 +94,8 @@ class LogFile:
         if self._seal is not None:
             raise changed(self.path, self._seal)
 
-    def append(self, data: bytes) -> None:
-        """Make `data` durable at the end. One look at the file, one write, one sync.
+    def append(self, *pieces: bytes) -> None:
+        """Make `pieces` durable at the end, each before the next. One look at the file; one write, one sync for each.
 
         Raises:
             NoSpaceError, WriteFailedError: It failed and the file is as it was.
@@ -106,13 +106,15 @@ class LogFile:
         self._require_unchanged()
         synced = False
         try:
-            write_all(self._disk, self._fd, data)
-            synced = True
-            self._disk.fdatasync(self._fd)
+            for piece in pieces:
+                write_all(self._disk, self._fd, piece)
+                synced = True
+                self._disk.fdatasync(self._fd)
         except OSError as error:
             raise self._undone(error, sync_failed=synced) from error
-        self.size += len(data)
-        self.crc = crc32(data, self.crc)
+        for piece in pieces:
+            self.size += len(piece)
+            self.crc = crc32(piece, self.crc)
 
     def is_ours(self) -> bool:
         """Whether the path still names the open file, and nothing keeps it from being continued."""

@@ -42,7 +42,7 @@ class Root:
     def __init__(self, path: str, disk: Disk) -> None:
         self.path = str(Path(path).absolute())
         self._disk = disk
-        self._durable: set[str] = set()  # project directories known to be synced into the root
+        self._durable: set[str] = set()  # what is known to be synced into the directory above it
         self._uid = os.geteuid()
 
     def full(self, relative: str) -> str:
@@ -254,13 +254,7 @@ class Root:
         """
         fd = self.make()
         try:
-            if "" not in self._durable:
-                with suppress(PermissionError):  # a parent that may not be read was not made by us
-                    self._sync_directory(str(Path(self.path).parent))
-                self._durable.add("")
-            if self._made(project, fd) or project not in self._durable:
-                self._disk.fsync(fd)
-                self._durable.add(project)
+            self._settle_project(fd, project, made=self._made(project, fd))
             inner = self._enter(fd, project, project)
         finally:
             self._disk.close(fd)
@@ -270,6 +264,45 @@ class Root:
             return self._enter(inner, segment, f"{project}/{segment}")
         finally:
             self._disk.close(inner)
+
+    def settle(self, directory: int, project: str, segment: str) -> None:
+        """Make a session's names durable, before anything that is read there is held for acknowledged.
+
+        Who made it may have died between a name and its sync. Its own directory is synced each time, what stands above
+        once in this process. Raises OSError.
+        """
+        self._disk.fsync(directory)
+        relative = f"{project}/{segment}"
+        if relative in self._durable:
+            return
+        with self._opened() as fd:
+            inner = self._disk.open(project, DIRECTORY, at=fd)
+            try:
+                self._disk.fsync(inner)
+            finally:
+                self._disk.close(inner)
+            self._settle_project(fd, project, made=False)
+        self._durable.add(relative)
+
+    def _settle_project(self, fd: int, project: str, *, made: bool) -> None:
+        if "" not in self._durable:
+            self._settle_above(fd)
+            self._durable.add("")
+        if made or project not in self._durable:
+            self._disk.fsync(fd)
+            self._durable.add(project)
+
+    def _settle_above(self, fd: int) -> None:
+        """Sync every directory above the root in which one may have been made for it: as far as they are ours."""
+        device = self._disk.fstat(fd).st_dev
+        for path in map(str, Path(self.path).parents):
+            found = self._disk.lstat(path)
+            if found.st_dev != device:
+                return
+            with suppress(PermissionError):  # a parent that may not be read was not made by us
+                self._sync_directory(path)
+            if found.st_uid != self._uid:
+                return
 
     def remove_directory(self, project: str, segment: str) -> None:
         """Remove an empty session directory. Raises OSError."""

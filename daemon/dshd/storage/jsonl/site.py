@@ -52,13 +52,29 @@ class Site(NamedTuple):
         Raises:
             FrameTooLargeError: It is larger than what a frame may hold.
         """
-        text = b"".join(chain.from_iterable((row, b"\n") for row in self._rows(events)))
-        if len(text) > MAX_PLAIN:
+        return b"".join(self.pieces(events))
+
+    def pieces(self, events: Sequence[Event]) -> list[bytes]:
+        """Return the bytes of one batch in the parts that are made durable one after the other.
+
+        A frame is whole or not. Lines are judged by the end of a turn: where one stands, what is before it was
+        acknowledged. So in a raw log it is not written before that is durable.
+
+        Raises:
+            FrameTooLargeError: See `encoded`.
+        """
+        parts = [events] if self.place.zstd else _turns(events)
+        texts = [
+            b"".join(chain.from_iterable((row, b"\n") for row in self._rows(part)))
+            for part in parts
+        ]
+        size = sum(map(len, texts))
+        if size > MAX_PLAIN:
             raise FrameTooLargeError(
-                f"a batch of {len(text)} bytes is more than {MAX_PLAIN}; append it in parts",
+                f"a batch of {size} bytes is more than {MAX_PLAIN}; append it in parts",
                 limit="maxFrameBytes",
             )
-        return self.framed(text)
+        return [self.framed(text) for text in texts]
 
     def _rows(self, events: Sequence[Event]) -> list[bytes]:
         return pack(events, pack_chunks=self.pack_chunks)
@@ -66,6 +82,16 @@ class Site(NamedTuple):
     def framed(self, text: bytes) -> bytes:
         """Return text as the log's encoding has it."""
         return self.encoder.encode(text) if self.place.zstd else text
+
+
+def _turns(events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    """Cut a batch in front of each end of a turn."""
+    start = 0
+    for at, event in enumerate(events):
+        if event.get("type") == "turn/end" and at > start:
+            yield events[start:at]
+            start = at
+    yield events[start:]
 
 
 def within(walk: Walk, offset: int, end: int | None) -> Iterator[Event]:

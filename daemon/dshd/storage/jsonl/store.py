@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -184,6 +184,7 @@ class JsonlStore:
                 fresh = place not in self._settled
                 self._settled.add(place)
             if fresh:
+                self._settle_names(site)
                 settle(self._disk, fd)
             found = self._disk.fstat(fd)
             header, first = read_header(site.source(fd), found.st_size)
@@ -217,6 +218,15 @@ class JsonlStore:
         except OSError as error:
             raise read_error(error, site.path) from error
 
+    def _settle_names(self, site: Site) -> None:
+        """Make the names of what is about to be shown durable, where this disk and this user can."""
+        with suppress(OSError):
+            directory = site.open_directory()
+            try:
+                self._root.settle(directory, site.place.project, site.place.segment)
+            finally:
+                self._disk.close(directory)
+
     def _open_write(self, session_id: str, place: Place) -> WriteHandle:
         site = self._site(place)
         try:
@@ -249,6 +259,7 @@ class JsonlStore:
         """Read the log as the disk has it, refuse what must not be continued, then mend its tail."""
         names = self._disk.listdir(directory)
         refuse_newer(site, directory, names)
+        self._root.settle(directory, site.place.project, site.place.segment)
         settle(self._disk, fd)
         source, found = site.source(fd), self._disk.fstat(fd)
         header, first = read_header(source, found.st_size)

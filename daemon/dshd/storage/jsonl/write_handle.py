@@ -146,11 +146,11 @@ class WriteHandle:
             self._materialise(events, holder)
             return
         self._log.require_writable()
-        data = self._site.encoded(events)
+        pieces = self._site.pieces(events)
         if holder is not None:
             self.write_holder(holder)
         at = self._log.size
-        self._log.append(data)
+        self._log.append(*pieces)
         self._index.add(at, self._next_seq)
         self._next_seq += len(events)
         self._reached = Known(self._log.size, self._next_seq, self._log.crc)
