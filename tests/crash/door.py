@@ -122,7 +122,11 @@ class Door(RealDisk):
         self._sites = sites
         self._lock = RLock()
         self._files: dict[tuple[int, int], _Unsynced] = {}
-        self._under: Disk = under or RealDisk()
+        self.stand_before(under or RealDisk())
+
+    def stand_before(self, under: Disk) -> None:
+        """Ask another disk from now on."""
+        self._under = under
         for name in ("open", *(FALLIBLE - {"create", "open"})):
             self.__dict__[name] = self._watched(name, getattr(self._under, name))
 

@@ -44,7 +44,9 @@ def kill_twice(bench: Bench, tally: Tally, first: int, second: int) -> None:
     Dead before a call is what dead after the one before is, so each pair is tried but once.
     """
     dead = bench.scratch / "dead"
-    ends = [(at, moment) for at, moment in points(bench.names) if moment != "before"]
+    ends: list[tuple[int, Moment]] = [
+        (at, moment) for at, moment in points(bench.names) if moment != "before"
+    ]
     for turn, (at, moment) in enumerate(ends[::first]):
         folder = bench.fresh()
         if bench.play(folder, Fault(at=at, kill=moment)).code != KILLED:

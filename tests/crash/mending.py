@@ -18,6 +18,7 @@ from crash.children import KILLED
 from crash.door import NO_FAULT, Door, Fault, Moment
 from crash.kills import points
 from crash.proof import Result, Size
+from dsh_protocol.errors import DshdError
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import Snapshot
 from storage.failing import HastyDisk
@@ -92,13 +93,13 @@ def kill_mending(scratch: Path, torn: Torn, name: str, tally: Tally, *, twice: b
         _begin(folder, torn)
         if _open(folder, Fault(at, kill=moment)).code != KILLED:
             tally.missed += 1
-        tally.add(case, list(_missing(folder, torn)))
+        tally.add(case, missing(folder, torn))
         for again in range(1, 8) if twice else ():
             _begin(folder, torn)
             _open(folder, Fault(at, kill=moment))
             if _open(folder, Fault(again, kill="after")).code != KILLED:
                 break
-            tally.add(f"{case}, then operation {again}", list(_missing(folder, torn)))
+            tally.add(f"{case}, then operation {again}", missing(folder, torn))
     shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(mended, ignore_errors=True)
 
@@ -121,6 +122,14 @@ def _open(folder: Path, fault: Fault) -> children.End:
         return json.dumps([call.name for call in door.calls if call.name in fault.counted])
 
     return children.run(work)
+
+
+def missing(folder: Path, torn: Torn) -> list[str]:
+    """Return what is wrong with a log that is mended now."""
+    try:
+        return list(_missing(folder, torn))
+    except DshdError as error:
+        return [f"it cannot be gone on with: {error}"]
 
 
 def _missing(folder: Path, torn: Torn) -> Iterator[str]:

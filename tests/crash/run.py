@@ -48,6 +48,8 @@ class Proof:
 
 
 PROOFS: tuple[Proof, ...] = (
+    Proof("daemon", (300, 1500, 3600), promises=(1, 2, 5, 12)),
+    Proof("bugs", (200, 400, 400), promises=(34,)),
     Proof("errors", (150, 1200, 1200), promises=(5,)),
     Proof("kills", (150, 900, 900), promises=(1,)),
     Proof("doubles", (120, 900, 1800), promises=(2,)),

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 
 from crash import children, daemonless, judging, workload
 from crash.bench import LOG, Bench, Tally
+from crash.clocks import CLOCKS, set_clock
 from crash.door import Door, Fault
 from crash.playing import Account
 from crash.proof import Result, Size
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 MOSTS = (1, 2, 7, 64, 511, 4095)
 UMASKS = (0o000, 0o022, 0o077)
-_YEARS_NS = 10 * 365 * 24 * 3600 * 10**9
-_HOUR_NS = 3600 * 10**9
 
 
 def prove(size: Size, scratch: Path) -> Iterator[Result]:
@@ -81,34 +78,6 @@ def _child(bench: Bench, folder: Path, prepare: Callable[[], object]) -> childre
         daemonless.play(folder, Door(), bench.steps, bench.compression)
 
     return children.run(play)
-
-
-# ------------------------------------------------------------------ clocks
-
-
-def _clocks() -> dict[str, Callable[[int], int]]:
-    """Return the plans: from the number of a look at the clock to how far off it is then."""
-    return {
-        "ten years ahead": lambda _: _YEARS_NS,
-        "ten years back from the middle on": lambda look: -_YEARS_NS if look > 40 else 0,
-        "ten years to and fro": lambda look: _YEARS_NS if look % 2 else -_YEARS_NS,
-        "an hour back at every look": lambda look: -look * _HOUR_NS,
-        "in the first moments of 1970": lambda look: -6 * _YEARS_NS - look,
-    }
-
-
-CLOCKS = _clocks()
-
-
-def set_clock(off: Callable[[int], int]) -> None:
-    """Have the wall clock of this process be wrong, for Python code."""
-    looks, real = count(), time.time_ns
-
-    def time_ns() -> int:
-        return max(0, real() + off(next(looks)))
-
-    time.time_ns = time_ns
-    time.time = lambda: time_ns() / 1e9
 
 
 # ------------------------------------------------------------------ modes, words, places

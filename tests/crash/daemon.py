@@ -1,0 +1,161 @@
+"""Promises 1, 2, 5 and 12 once more, through the real `dshd serve`: its process, its socket, its threads.
+
+The one rule: points are spread over the whole workload. With threads a call's number may mean another call in another
+run, so what is demanded is that the fault struck, not where.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from typing import TYPE_CHECKING
+
+from crash import judging, workload
+from crash.bench import Tally
+from crash.children import KILLED
+from crash.clocks import CLOCKS
+from crash.door import FALLIBLE, FOR_EVER, PERSISTENT, Fault, Moment
+from crash.playing import Account
+from crash.proof import Result, Size
+from crash.served import Wish
+from crash.wire import Served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from crash.judging import Reference
+    from crash.workload import Step
+
+_KILLS = {Size.QUICK: 5, Size.FULL: 100, Size.RELEASE: 300}
+_PAIRS = {Size.QUICK: 3, Size.FULL: 100, Size.RELEASE: 300}
+_MOMENTS: tuple[Moment, ...] = ("before", "after", "half")
+_MIDDLE = 0.4
+NOTHING = Wish()
+_RECOVERY = 24
+
+
+class Yard:
+    """Real daemons that play one workload."""
+
+    def __init__(self, scratch: Path, steps: Sequence[Step]) -> None:
+        self.scratch = scratch
+        self.steps = steps
+        self.cases = 0
+        served = self.served()
+        code = served.play(steps)
+        refusals = Account(served.folder).refusals()
+        if code or refusals:
+            raise RuntimeError(f"the undisturbed daemon ended with {code}, and refused {refusals}")
+        self.names: list[str] = json.loads((served.folder / "told").read_text("utf-8"))[1]
+        self.reference: Reference = judging.reference_of(served.folder / "root")
+        served.remove()
+
+    def served(self, wish: Wish = NOTHING) -> Served:
+        """Return a daemon on a new root."""
+        self.cases += 1
+        folder = self.scratch / str(self.cases)
+        folder.mkdir(parents=True)
+        return Served(folder, wish)
+
+    def judged(self, served: Served) -> list[str]:
+        """Return what is wrong with what a daemon left, and with what it said."""
+        found = judging.complaints(served.folder, self.reference)
+        told = [text for _, _, text in Account(served.folder).refusals()]
+        if any(workload.CANARY in text for text in (*told, served.daemon.output())):
+            found.append("words of a session stand in the log or in a refusal")
+        served.remove()
+        return found
+
+    @property
+    def persistent(self) -> int:
+        """How many calls change the disk."""
+        return sum(name in PERSISTENT for name in self.names)
+
+
+def prove(size: Size, scratch: Path) -> Iterator[Result]:
+    """Kill, kill twice, fail and mislead real daemons."""
+    whole = Yard(scratch / "whole", workload.whole())
+    small = Yard(scratch / "small", workload.small())
+    wanted = _KILLS[size]
+    killed = kills(whole, wanted)
+    yield _result(1, "the real daemon killed", killed, f"{wanted} kills, 0 bad", wanted)
+    wanted = _PAIRS[size]
+    twice = pairs(small, wanted)
+    yield _result(2, "the real daemon killed twice", twice, f"{wanted} pairs, 0 bad", wanted)
+    failed = errors(small, every=6 if size is Size.QUICK else 1)
+    kinds = "every kind of call and error" if size is not Size.QUICK else "every sixth kind"
+    yield _result(5, "errors in the real daemon", failed, f"{kinds}, 0 bad", 1)
+    jumped = clocks(small)
+    yield _result(12, "the real daemon under wrong clocks", jumped, "5 plans, W as ever", 5)
+
+
+def _result(promise: int, what: str, tally: Tally, promised: str, least: int) -> Result:
+    reached = f"{tally.tried} tried, {tally.bad} bad, {tally.missed} not struck"
+    held = tally.good and tally.tried >= least
+    return Result(promise, what, reached, promised, held=held, why=tally.wrong)
+
+
+def kills(yard: Yard, wanted: int) -> Tally:
+    """Kill a daemon at points that are spread over the workload, start it again, and let it go on."""
+    tally = Tally()
+    for case in range(wanted):
+        at = 1 + case * (yard.persistent - 1) // max(1, wanted - 1)
+        moment = _MOMENTS[case % 3]
+        served = yard.served()
+        code = served.play(yard.steps, Fault(at, kill=moment))
+        if code != KILLED:
+            tally.missed += 1
+        code = served.go_on()
+        found = [f"the daemon started again ended with {code}"] if code else []
+        tally.add(f"{moment} operation {at}", found + yard.judged(served))
+    return tally
+
+
+def pairs(yard: Yard, wanted: int) -> Tally:
+    """Kill a daemon, and the one that is started after it, too."""
+    tally = Tally()
+    for case in range(wanted):
+        at = 8 + case * (yard.persistent - 9) // max(1, wanted - 1)
+        again = 1 + case * 7 % _RECOVERY
+        served = yard.served()
+        first = served.play(yard.steps, Fault(at, kill=_MOMENTS[case % 3]))
+        second = served.go_on(Fault(again, kill=_MOMENTS[1 + case % 2]))
+        if (first, second) != (KILLED, KILLED):
+            tally.missed += 1
+        tally.add(f"operation {at}, then {again}", yard.judged(served))
+    return tally
+
+
+def errors(yard: Yard, every: int) -> Tally:
+    """Let each kind of call fail in the middle of the workload, with each error, once and from then on."""
+    tally = Tally()
+    kinds = sorted(FALLIBLE & set(yard.names))
+    numbers = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+    plans = [(kind, number, last) for kind in kinds for number in numbers for last in (0, FOR_EVER)]
+    for kind, number, last in plans[::every]:
+        if number in {errno.EDQUOT, errno.EROFS} and kind not in PERSISTENT:
+            continue
+        at = 1 + int(yard.names.count(kind) * _MIDDLE)
+        served = yard.served()
+        code = served.play(yard.steps, Fault(at, frozenset({kind}), error=number, last=last))
+        struck = json.loads((served.folder / "told").read_text("utf-8"))[0] if code >= 0 else 0
+        tally.missed += not struck
+        found = [] if code in {0, 1} else [f"the daemon ended with {code}"]
+        case = f"{errno.errorcode[number]} at {kind} {at} {'for ever' if last else 'once'}"
+        tally.add(case, found + yard.judged(served))
+    return tally
+
+
+def clocks(yard: Yard) -> Tally:
+    """Let the wall clock jump under a daemon: it must do what it always does."""
+    tally = Tally()
+    for clock in CLOCKS:
+        served = yard.served(Wish(clock=clock))
+        code = served.play(yard.steps)
+        found = [f"the daemon ended with {code}"] if code else []
+        found += [f"refused: {refusal}" for refusal in Account(served.folder).refusals()]
+        if judging.reference_of(served.folder / "root") != yard.reference:
+            found.append("other events")
+        tally.add(clock, found + yard.judged(served))
+    return tally

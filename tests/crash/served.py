@@ -1,0 +1,68 @@
+"""`dshd serve` with a fault in its disk's door, or with a planted bug: `python served.py serve …`.
+
+The one rule: but for the door it is the daemon, started as ever. What goes wrong is told in `DSHD_TEST_DOOR`, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from crash.clocks import CLOCKS, set_clock
+from crash.door import NO_FAULT, Door, Fault
+from crash.planted import BUGS
+from dshd import lifecycle, main
+from dshd.sessions.measured import MeasuredDisk
+from dshd.storage.jsonl.lock import lock_root
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What goes wrong.
+
+    Args:
+        fault: At the door.
+        bug: A name of `planted`.
+        clock: A name of `tame`.
+        told: A file that gets how often the fault struck, and the names of the calls, when the daemon ends by itself.
+    """
+
+    fault: Fault = NO_FAULT
+    bug: str = ""
+    clock: str = ""
+    told: str = ""
+
+
+def serve(wish: Wish) -> int:
+    """Run the daemon behind a door."""
+    door = Door(wish.fault)
+    seam: Any = lifecycle  # the daemon's own names for the disk and the root's lock
+
+    def behind_the_door(metrics: Any) -> Door:
+        door.stand_before(MeasuredDisk(metrics))
+        return door
+
+    seam.lock_root = partial(lock_root, disk=door)
+    seam.MeasuredDisk = behind_the_door
+    if wish.bug:
+        BUGS[wish.bug].plant()
+    if wish.clock:
+        set_clock(CLOCKS[wish.clock])
+    try:
+        return main.main()
+    finally:
+        if wish.told:
+            names = [call.name for call in door.calls]
+            Path(wish.told).write_text(json.dumps([door.struck, names]), "utf-8")
+        door.lose()
+
+
+if __name__ == "__main__":
+    sys.exit(serve(msgspec.json.decode(os.environ["DSHD_TEST_DOOR"], type=Wish)))
