@@ -101,6 +101,17 @@ def test_a_file_that_is_cut_while_a_long_frame_is_read_ends_inside_it() -> None:
     assert defect(pread, len(content)).kind == "incomplete"
 
 
+def test_a_file_that_is_cut_while_it_is_scanned_ends_inside_a_frame() -> None:
+    found = defect(reader(GOOD), len(GOOD) + 100)
+    assert (found.kind, found.offset) == ("incomplete", len(GOOD))
+
+
+def test_very_many_blocks_without_content_are_no_frame() -> None:
+    content = HEAD + block(0) * 1100 + block(1, last=True) + b"a" + bytes(4)
+    found = defect(reader(content), len(content))
+    assert (found.kind, found.reason) == ("garbage", "a run of empty blocks")
+
+
 def test_a_frame_that_states_more_than_its_blocks_can_hold_is_no_good() -> None:
     stated = (MAX_PLAIN - 1).to_bytes(4, "little")
     content = MAGIC + b"\x84\x58" + stated + block(3, last=True) + b"abc" + bytes(4)

@@ -19,7 +19,7 @@ from dshd.storage.files import READ
 from dshd.storage.jsonl.derived import DERIVED, parts_of, read_derived, sealed
 from dshd.storage.jsonl.frames import MAX_PLAIN, FrameEncoder
 from dshd.storage.jsonl.index import Position, SeqIndex
-from dshd.storage.jsonl.repair import set_aside
+from dshd.storage.jsonl.repair import set_aside, sweep
 from dshd.storage.jsonl.rows import RowDefectError, unpack
 from dshd.storage.jsonl.scan import Source, Torn, Walk, read_header
 from dshd.storage.jsonl.store import open_store
@@ -51,9 +51,18 @@ def source_of(content: bytes, *, zstd: bool = True, disk: MemoryDisk | None = No
     return Source(disk, disk.open("log", READ, at=disk.open_root("/root")), "log", zstd)
 
 
-def walked(content: bytes, *, zstd: bool = True) -> tuple[list[int], str]:
+class Holes(MemoryDisk):
+    """A file system that does not store zeros."""
+
+    def next_data(self, fd: int, offset: int) -> int | None:
+        whole = self.pread(fd, 2**40, 0)
+        return next((at for at in range(offset, len(whole)) if whole[at]), None)
+
+
+def walked(content: bytes, *, zstd: bool = True, holes: bool = False) -> tuple[list[int], str]:
     """Read a log without its header. Returns the sizes of what came, and what is told of the end."""
-    walk = Walk(source_of(content, zstd=zstd), SeqIndex(), Position(0, 0), len(content))
+    source = source_of(content, zstd=zstd, disk=Holes() if holes else None)
+    walk = Walk(source, SeqIndex(), Position(0, 0), len(content))
     sizes: list[int] = []
     try:
         sizes += (len(events) for events in walk.batches())
@@ -112,6 +121,22 @@ def test_a_whole_row_that_is_too_deep_is_corrupt_in_a_raw_log_and_no_tail() -> N
     sizes, told = walked(rows(0, 2) + deep, zstd=False)
     assert (sum(sizes), told) == (2, "unreadable row: not JSON: too-deep")
     assert walked(b"{bad\n" + deep, zstd=False)[1] == "torn: unparsable row: not JSON: not-json"
+
+
+def test_a_raw_log_that_is_cut_while_it_is_read_ends_there() -> None:
+    content = rows(0, 2)
+    walk = Walk(source_of(content, zstd=False), SeqIndex(), Position(0, 0), len(content) + 50)
+    assert sum(len(events) for events in walk.batches()) == 2
+    assert walk.torn == Torn(len(content), 50, "unfinished row")
+
+
+def test_behind_a_row_with_a_nul_holes_are_passed_over_and_an_end_of_a_turn_is_still_found() -> (
+    None
+):
+    ends = encode({"type": "turn/end", "seq": 3, "time": 1, "data": {}}) + b"\n"
+    for behind, told in ((ends, "a turn ends behind it"), (rows(3, 1), "torn: a row longer")):
+        content = rows(0, 2) + bytes(400_000) + b"\n" + behind
+        assert told in walked(content, zstd=False, holes=True)[1]
 
 
 # ---------------------------------------------------------------------- frames without a checksum
@@ -182,6 +207,26 @@ def test_a_tail_that_is_gone_when_it_is_copied_is_copied_as_far_as_it_goes() -> 
     assert name.startswith("torn-5-")
     fd = source.disk.open(name, READ, at=directory)
     assert source.disk.pread(fd, 100, 0) == b"torn"
+
+
+def test_the_holes_of_a_tail_are_copied_as_holes() -> None:
+    content = b"good" + bytes(5000) + b"torn" + bytes(300)
+    source = source_of(content, disk=Holes())
+    directory = source.disk.open_root("/root")
+    names = {set_aside(directory, source, Torn(4, len(content) - 4, "zeros")) for _ in range(2)}
+    (name,) = names
+    fd = source.disk.open(name, READ, at=directory)
+    assert source.disk.pread(fd, 2**20, 0) == content[4:]
+
+
+def test_what_a_dead_writer_left_is_swept_when_it_is_old() -> None:
+    disk, directory, _ = kept_of()
+    name = "torn.0123456789ab.tmp"
+    disk.put(f"--work--/s1/{name}", b"half")
+    sweep(disk, directory, older_than=0, names=[name, "gone"])
+    assert name in disk.listdir(directory)
+    sweep(disk, directory, older_than=10**9, names=[name, "gone"])
+    assert name not in disk.listdir(directory)
 
 
 def torn(root: Path) -> Path:
