@@ -249,6 +249,9 @@ def test_a_bad_session_is_the_same_to_every_call_and_read_as_far_as_it_can_be(
     assert view["state"] == ("unsupported" if kind == UNSUPPORTED else "damaged")
     problem = view["problem"]
     assert (problem["kind"], problem["path"] in {None, str(path)}) == (kind, True)
+    if kind == CORRUPT and problem["offset"] is not None:
+        assert f"byte {problem['offset']}" in problem["message"]
+        assert "dshd salvage" in problem["message"]
     views = {one["id"]: one for one in connection.call("session.list", limit=1000)["sessions"]}
     assert views[session_id] == view
     assert views[bystander]["problem"] is None

@@ -80,7 +80,7 @@ def corrupt(path: str, offset: int, reason: str, *, expected: int | None = None)
     seq = "" if expected is None else f", where seq {expected} is expected"
     return LogCorruptError(
         f"log {path!r} is corrupt at byte {offset}{seq}: {reason}; its bytes are untouched: "
-        "restore it from a copy, or read what stands before",
+        "restore it from a copy, or make a new session of what can be read: dshd salvage",
         path=path,
         offset=offset,
         expected=expected,
