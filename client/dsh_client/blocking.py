@@ -227,7 +227,7 @@ class Client:
             ValueError: The environment names a place that cannot be used.
         """
         flag = None if socket_path is None else os.fspath(socket_path)
-        self._flag = flag if flag is None else str(client_socket_paths({}, flag)[0])
+        self._flag = flag if flag is None else client_socket_paths({}, flag)[0]
         self.name = name
         self.timeout = timeout
         self.server: dict[str, Any] = {}
@@ -282,9 +282,9 @@ class Client:
         failures: list[str] = []
         for place in client_socket_paths(os.environ, self._flag):
             try:
-                return Link(str(place), timeout)
+                return Link(place, timeout)
             except OSError as error:
-                failures.append(f"{str(place)!r} ({error.strerror or error})")
+                failures.append(f"{place!r} ({error.strerror or error})")
         raise DaemonUnavailableError(
             f"no daemon answers at {', nor at '.join(failures)}; start one with 'dshd serve'"
         )

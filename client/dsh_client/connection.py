@@ -176,7 +176,7 @@ class AsyncClient:
             ValueError: The environment names a place that cannot be used.
         """
         flag = None if socket_path is None else os.fspath(socket_path)
-        self._flag = flag if flag is None else str(client_socket_paths({}, flag)[0])
+        self._flag = flag if flag is None else client_socket_paths({}, flag)[0]
         self.name = name
         self.timeout = timeout
         self.server: dict[str, Any] = {}
@@ -252,9 +252,9 @@ class AsyncClient:
         for place in client_socket_paths(os.environ, self._flag):
             try:
                 with anyio.fail_after(within):
-                    return AsyncLink(str(place), await anyio.connect_unix(place))
+                    return AsyncLink(place, await anyio.connect_unix(place))
             except OSError as error:
-                failures.append(f"{str(place)!r} ({error.strerror or error})")
+                failures.append(f"{place!r} ({error.strerror or error})")
         raise DaemonUnavailableError(
             f"no daemon answers at {', nor at '.join(failures)}; start one with 'dshd serve'"
         )

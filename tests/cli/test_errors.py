@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dsh_client.cli.main import VERBS, main
+from dsh_client.cli.main import main
+from dsh_client.cli.verbs import VERBS
 from dsh_protocol.errors import DshdError
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def test_a_daemon_that_does_not_run_is_exit_code_3(
         "metrics": none,
         "rpc": ["daemon.status"],
         "diff": ["a1", "b1"],
+        "rename": ["a1", "title"],
+        "prune": ["--older-than", "1d"],
     }
     words = special.get(verb, ["a1"])
     for place in ("nowhere", "x" * 200):

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 import pytest
 
 from cli.scripted import session
-from dsh_client.cli.main import VERBS
+from dsh_client.cli.verbs import VERBS
 
 if TYPE_CHECKING:
     from cli.scripted import ScriptedDaemon

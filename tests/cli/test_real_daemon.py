@@ -144,7 +144,7 @@ def test_an_empty_daemon(daemon: DaemonProcess) -> None:
     assert versions["server"]["pid"] == daemon.pid
     missing = dshctl(daemon, "show", "nobody")
     assert missing.code == 4
-    assert missing.err.endswith("try: dshctl list\n")
+    assert missing.err.endswith("try: dshctl list --all\n")
 
 
 def test_the_keys_of_every_document(crashed: DaemonProcess) -> None:

@@ -16,7 +16,7 @@ from dsh_protocol.errors import EXIT_USAGE, IdInvalidError, SessionNotFoundError
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from dsh_client.blocking import Client
     from dsh_client.cli.output import Output
@@ -135,10 +135,17 @@ class Context:
 
     def _by_prefix(self, prefix: str) -> str:
         """Return the only id that begins with `prefix`, or is shown so."""
-        found: dict[str, None] = {}
-        for page in self.sessions({}) if prefix else ():
-            ids = (str(session["id"]) for session in page["sessions"])
-            found.update((one, None) for one in ids if _begins(one, prefix))
+        pages = self.sessions({}) if prefix else ()
+        return self.pick(prefix, (str(one["id"]) for page in pages for one in page["sessions"]))
+
+    def pick(self, prefix: str, ids: Iterable[str]) -> str:
+        """Return the only one of some ids that begins with `prefix`, or is shown so.
+
+        Raises:
+            UsageError: Several do.
+            SessionNotFoundError: None does.
+        """
+        found = {one: None for one in ids if prefix and _begins(one, prefix)}
         whole = [one for one in found if prefix in {one, escape(one)}]
         if len(whole or found) == 1:
             return next(iter(whole or found))

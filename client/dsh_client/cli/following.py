@@ -129,7 +129,7 @@ class Follower:
             line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 line.settimeout(self._timeout)
-                line.connect(str(place))
+                line.connect(place)
             except OSError as error:
                 line.close()
                 failure = error

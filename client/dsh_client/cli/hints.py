@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from dsh_protocol.errors import DshdError
 
 _OF_KIND = {
-    "SESSION_NOT_FOUND": "dshctl list",
-    "ID_INVALID": "dshctl list",
+    "SESSION_NOT_FOUND": "dshctl list --all",
+    "SESSION_EXISTS": "dshctl show {id}",
+    "ID_INVALID": "dshctl list --all",
     "SESSION_BUSY": "dshctl show {id}",
     "WRITER_LOST": "dshctl show {id}",
     "SEQ_CONFLICT": "dshctl log -n 5 {id}",

@@ -12,12 +12,13 @@ import json
 import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from dsh_client.cli.context import Context, UsageError
 from dsh_client.cli.hints import hint
 from dsh_client.cli.output import FORMS, Output, OutputLostError, terminal_of
 from dsh_client.cli.text import escape
+from dsh_client.cli.verbs import BY_NAME, VERBS
 from dsh_client.errors import ClientError
 from dsh_protocol.errors import (
     EXIT_CANNOT_START,
@@ -32,40 +33,16 @@ from dsh_protocol.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dsh_client.cli.verbs import Verb
+
 EXIT_OUTPUT = 74
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 _TIMEOUT = 60.0
 _HELP_COLUMNS = 80
+_SHARED = {"--socket": True, "-o": True, "--output": True, "--timeout": True, "--no-redact": False}
+"""The options that may stand in front of a verb, and whether a value follows."""
 
-
-class Verb(NamedTuple):
-    """A verb; the module `commands/<name>.py` gives it `add_arguments(parser)` and `run(arguments, context)`."""
-
-    name: str
-    summary: str
-    aliases: tuple[str, ...] = ()
-
-
-VERBS = (
-    Verb("list", "list sessions, newest activity first", ("ls",)),
-    Verb("show", "one session: state, owner, open calls, repairs due"),
-    Verb("log", "the events of a session"),
-    Verb("tail", "the last events of a session, and what comes; resumes from ID:SEQ"),
-    Verb("steps", "a line for each step: model, tools, tokens, time"),
-    Verb("stats", "turns, calls, errors and tokens of one, some or all sessions"),
-    Verb("diff", "where two sessions, or two points of one, part"),
-    Verb("export", "a session as HTML, Markdown, JSON Lines, ATIF, or a chat request"),
-    Verb("owner", "who may write to a session, and whether that process lives"),
-    Verb("du", "how much room sessions take"),
-    Verb("top", "live sessions, checkpoints a second, fsync times"),
-    Verb("messages", "the history that a model would be sent"),
-    Verb("recover", "show, and with --apply close, an interrupted turn"),
-    Verb("status", "whether the daemon runs, and how it fares"),
-    Verb("metrics", "the daemon's figures, for people and scrapers"),
-    Verb("rpc", "call a method of the daemon"),
-    Verb("version", "versions of dshctl, daemon, protocol and format"),
-)
 
 _EXAMPLES = """\
 examples:
@@ -74,7 +51,9 @@ examples:
   dshctl log 0198 -n 20             its last 20 events; a unique beginning of the id will do
   dshctl tail @last                 its last events, and what comes
   dshctl export @last --to run.html one page to read
+  dshctl search lighthouse          the sessions in which it was said
   dshctl recover 0198 --apply       close the turn that a crash left open
+  dshctl rm 0198                    into the trash; dshctl undelete 0198 brings it back
   dshctl -o json list               the daemon's answer, for programs
 
 exit codes:
@@ -162,17 +141,48 @@ def build_parser() -> Parser:
         title="verbs", metavar="VERB", dest="verb", required=True, prog=parser.prog
     )
     for verb in VERBS:
-        child = verbs.add_parser(
-            verb.name,
-            aliases=verb.aliases,
-            help=verb.summary,
-            description=f"{verb.summary[:1].upper()}{verb.summary[1:]}.",
-            formatter_class=_HelpText,
-            allow_abbrev=False,
-        )
+        child = verbs.add_parser(verb.name, aliases=verb.aliases, help=verb.summary, **_style(verb))
         child.verb = verb
         _add_shared(child, default=False)
     return parser
+
+
+def _style(verb: Verb) -> dict[str, Any]:
+    return {
+        "description": f"{verb.summary[:1].upper()}{verb.summary[1:]}.",
+        "formatter_class": _HelpText,
+        "allow_abbrev": False,
+    }
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Return the parsed command line.
+
+    Where it names a verb, only that verb's parser is made: those of all verbs take longer than most commands do.
+    """
+    place = _verb_place(words)
+    if place is None:
+        return build_parser().parse_args(words)
+    verb = BY_NAME[words[place]]
+    parser = Parser(prog=f"dshctl {verb.name}", **_style(verb))
+    parser.verb = verb
+    _add_shared(parser, default=True)
+    parser.set_defaults(verb=verb.name)
+    return parser.parse_args([*words[:place], *words[place + 1 :]])
+
+
+def _verb_place(words: Sequence[str]) -> int | None:
+    """Return where the verb stands, when only options that all verbs share stand in front of it."""
+    place = 0
+    while place < len(words):
+        name, joined, _ = words[place].partition("=")
+        if name in _SHARED:
+            place += 2 if _SHARED[name] and not joined else 1
+        elif name.startswith("-o") and not joined:
+            place += 1
+        else:
+            return place if words[place] in BY_NAME else None
+    return None
 
 
 def _exit_code(error: DshdError | ClientError, arguments: argparse.Namespace) -> int:
@@ -227,7 +237,7 @@ def _bytes_of(stream: object) -> BinaryIO:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `dshctl` and return its exit code."""
-    arguments = build_parser().parse_args(argv)
+    arguments = parse(sys.argv[1:] if argv is None else argv)
     out = Output(
         _bytes_of(sys.stdout),
         _bytes_of(sys.stderr),

@@ -31,6 +31,17 @@ def count(text: str) -> int:
     return value
 
 
+_UNITS = {"s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+def duration(text: str) -> int:
+    """Return the milliseconds of `30d`, `12h`, `2w`, `45min` or `90s`; argparse names this function in its refusal."""
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    if not (number.isascii() and number.isdigit()) or text[len(number) :] not in _UNITS:
+        raise ValueError(f"{text!r} is no age such as 30d")
+    return int(number) * _UNITS[text[len(number) :]]
+
+
 def has_utf8(text: str) -> bool:
     """Whether a word of the command line is text. One that was not UTF-8 there names nothing here."""
     try:
