@@ -67,6 +67,7 @@ class Fault:
         error: The call fails with it instead; of a write, where `half`, after half of it.
         last: The last call that fails.
         most: Bytes that one write or copy takes.
+        cut: The power goes with the process: what was not synced is zeros.
     """
 
     at: int = 0
@@ -76,6 +77,7 @@ class Fault:
     last: int = 0
     half: bool = False
     most: int = 0
+    cut: bool = False
 
     def hits(self, number: int) -> bool:
         """Whether the call of that number is one that fails."""
@@ -156,6 +158,10 @@ class Door(RealDisk):
             self._passed(kind, call, (args[0], bytes(args[1])[: len(args[1]) // 2]), options)
         if fault.kill == "after":
             call(*args, **options)
+        if fault.cut:
+            for one in self._files.values():
+                one.lost += one.fresh
+            self.lose()
         if fault.kill is not None:
             os.kill(os.getpid(), signal.SIGKILL)
         if kind in SYNCS and (kept := self._file(args[0])) is not None:

@@ -48,7 +48,7 @@ class Proof:
 
 
 PROOFS: tuple[Proof, ...] = (
-    Proof("daemon", (300, 1500, 3600), promises=(1, 2, 5, 12)),
+    Proof("daemon", (300, 1500, 3600), promises=(1, 2, 5, 12, 34)),
     Proof("bugs", (200, 400, 400), promises=(34,)),
     Proof("errors", (150, 1200, 1200), promises=(5,)),
     Proof("kills", (150, 900, 900), promises=(1,)),
