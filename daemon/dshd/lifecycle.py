@@ -32,6 +32,7 @@ from dshd.rpc.handlers import HANDLERS
 from dshd.sessions.catalogue import Catalogue
 from dshd.sessions.measured import MeasuredDisk
 from dshd.sessions.registry import Registry
+from dshd.sessions.search import Search
 from dshd.sessions.session import now_ms
 from dshd.settings import SHUTDOWN_FLUSH_S
 from dshd.storage.jsonl.lock import lock_root
@@ -121,10 +122,12 @@ async def run_sessions(ground: Ground, serve: Callable[[Services], Awaitable[Non
         )
         catalogue = Catalogue(registry)
         sessions.start_soon(catalogue.run)
+        search = Search(catalogue, ground.store, str(settings.root))
         services = Services(
             settings=settings,
             registry=registry,
             catalogue=catalogue,
+            search=search,
             metrics=ground.metrics,
             unreachable=ground.unreachable,
             socket=ground.socket,
@@ -134,6 +137,7 @@ async def run_sessions(ground: Ground, serve: Callable[[Services], Awaitable[Non
             stopping=ground.stopping,
         )
         await serve(services)
+        search.close()
         written = await registry.shut_down(SHUTDOWN_FLUSH_S)
         await registry.wait_ended(SHUTDOWN_FLUSH_S)
         sessions.cancel_scope.cancel()

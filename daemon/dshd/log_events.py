@@ -25,5 +25,7 @@ LOG_EVENTS = {
     "session.snapshot_failed": "The folded state could not be kept beside the log; it is made anew when needed.",
     "session.close_failed": "A log could not be closed cleanly.",
     "session.fault": "A defect ended one live session; it can be opened again.",
+    "search.index_damaged": "The index of words is set aside and made anew; searches take longer meanwhile.",
+    "search.index_unusable": "There can be no index of words now; searches read the logs.",
     "library.log": "A library's own message: who and where, but not its text.",
 }

@@ -91,6 +91,20 @@ class Problem(Result, frozen=True):
     offset: int | None = None
 
 
+class Labels(Result, frozen=True):
+    """What a person has put on a session, beside its log.
+
+    Attributes:
+        title: Goes before the log's own title; null where the person gave none.
+        archived: `dshctl list` does not show it unless asked.
+        pinned: Nothing that clears up takes it.
+    """
+
+    title: str | None
+    archived: bool
+    pinned: bool
+
+
 class Session(Result, frozen=True):
     """One session as `create`, `open`, `stat`, `list` and `fork` show it.
 
@@ -102,7 +116,10 @@ class Session(Result, frozen=True):
         durable_seq: How many events a power cut cannot take away.
         revision: Changes whenever the file does.
         updated_at: Of a live session the last admission, else the log's mtime; epoch milliseconds.
+        title: The label's, else the last one in the log.
         pending_calls: Call ids that have no result.
+        labels: Left out where a person has put none on it.
+        deleted_at: When it was put into the trash, epoch milliseconds; only of what lies there.
     """
 
     id: str
@@ -121,6 +138,8 @@ class Session(Result, frozen=True):
     pending_calls: list[str] | None
     writer: Writer | None
     problem: Problem | None
+    labels: Labels | msgspec.UnsetType = msgspec.UNSET
+    deleted_at: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Repair(Result, frozen=True):

@@ -213,13 +213,6 @@ def test_a_batch_over_the_limit_is_refused_whole(connection: Connection) -> None
     assert len(connection.read_message()) == limit
 
 
-@pytest.mark.parametrize("method", ["session.delete", "session.undelete", "session.setLabel"])
-def test_methods_that_this_version_does_not_serve_are_unknown(
-    connection: Connection, method: str
-) -> None:
-    assert connection.refusal(method, id="x").kind == "METHOD_NOT_FOUND"
-
-
 def test_a_daemon_goes_on_after_a_notification_that_would_end_it(connection: Connection) -> None:
     connection.notify("daemon.shutdown")
     assert connection.call("session.list", limit=1)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dshd.sessions.catalogue import Catalogue
     from dshd.sessions.processes import Peer
     from dshd.sessions.registry import Registry
+    from dshd.sessions.search import Search
     from dshd.sessions.watchers import Watcher
     from dshd.settings import Settings
 
@@ -39,6 +40,7 @@ class Services:
     settings: Settings
     registry: Registry
     catalogue: Catalogue
+    search: Search
     metrics: Metrics
     socket: str
     unreachable: Callable[[], str | None]

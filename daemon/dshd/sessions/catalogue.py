@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dsh_protocol.events import Event
     from dshd.sessions.registry import Registry
     from dshd.sessions.session import Session
-    from dshd.storage.store import HolderRecord, Problem, StoredSession
+    from dshd.storage.store import HolderRecord, Labels, Problem, StoredSession
 
 _KEPT_STATES = 20_000
 _FOLD_NOW_BYTES = 256 * 1024
@@ -173,6 +173,18 @@ class Catalogue:
             views.append(self._stored_view(stored, folded))
         return views, due
 
+    async def list_deleted(self) -> list[dict[str, Any]]:
+        """Return the views of what lies in the trash, what was deleted last first; nothing of it is folded."""
+        views = await self._registry.in_reader(self._list_deleted)
+        views.sort(key=lambda view: (-view["deletedAt"], view["id"]))
+        return views
+
+    def _list_deleted(self) -> list[dict[str, Any]]:
+        return [
+            stored_view(stored, self._known(stored), None)
+            for stored in self._registry.store.list_deleted()
+        ]
+
     async def run(self) -> None:
         """Fold in the background what a list left unknown; until cancelled."""
         while True:
@@ -284,7 +296,7 @@ def live_view(session: Session) -> dict[str, Any]:
     fold, header = session.fold, session.header
     state, writer = _live_state(session)
     failure = session.drain.failure
-    return {
+    view: dict[str, Any] = {
         "id": session.id,
         "header": header_to_wire(header),
         "state": state,
@@ -302,6 +314,7 @@ def live_view(session: Session) -> dict[str, Any]:
         "writer": writer,
         "problem": None if failure is None else problem_of(failure),
     }
+    return labelled(view, session.labels)
 
 
 def _live_state(session: Session) -> tuple[str, dict[str, Any] | None]:
@@ -347,6 +360,20 @@ def stored_view(
         view["title"], view["turns"] = folded.title, folded.turns
         view["openTurn"], view["openStep"] = folded.open_turn, folded.open_step
         view["pendingCalls"] = list(folded.pending_calls)
+    if stored.deleted_at is not None:
+        view["deletedAt"] = stored.deleted_at
+    return labelled(view, stored.labels)
+
+
+def labelled(view: dict[str, Any], labels: Labels | None) -> dict[str, Any]:
+    """Put a person's labels on a view; their title goes before the log's own."""
+    if labels is not None:
+        view["title"] = view["title"] if labels.title is None else labels.title
+        view["labels"] = {
+            "title": labels.title,
+            "archived": labels.archived,
+            "pinned": labels.pinned,
+        }
     return view
 
 

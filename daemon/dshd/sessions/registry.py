@@ -86,7 +86,8 @@ class Registry:
         """Run a blocking read in a thread of the bounded pool for reads and lists."""
         return await in_thread(call, *args, limiter=self.read_limiter)
 
-    async def _in_opener(self, call: Callable[..., T], *args: Any) -> T:
+    async def in_opener(self, call: Callable[..., T], *args: Any) -> T:
+        """Run a blocking change of a session in a thread of the bounded pool for opens."""
         return await in_thread(call, *args, limiter=self._open_limiter)
 
     @asynccontextmanager
@@ -100,7 +101,8 @@ class Registry:
                 if not lock.statistics().tasks_waiting:
                     self._locks.pop(session_id, None)
 
-    def _refuse_if_closing(self) -> None:
+    def refuse_if_closing(self) -> None:
+        """Raise ShuttingDownError once the daemon is stopping."""
         if self.closing:
             raise ShuttingDownError("the daemon is stopping; connect again when it is back")
 
@@ -151,13 +153,13 @@ class Registry:
         """
         name = new_session_id() if session_id is None else session_id
         async with self.exclusive(name):
-            self._refuse_if_closing()
+            self.refuse_if_closing()
             if name in self.live:
                 raise SessionExistsError(
                     f"session '{name}' exists already; open it, or choose another id", session=name
                 )
             self._refuse_if_full()
-            handle = await self._in_opener(self.store.create, header_of(name))
+            handle = await self.in_opener(self.store.create, header_of(name))
             session = self._start(handle, Fold())
             session.take(Claim(name, taker, now_ms(), 0), resumed=False)
         return session
@@ -180,7 +182,7 @@ class Registry:
             DshdError: Events of an earlier handle are not on disk and cannot be written now.
         """
         async with self.exclusive(session_id):
-            self._refuse_if_closing()
+            self.refuse_if_closing()
             session = self.live.get(session_id)
             if session is None:
                 session = await self._load(session_id, taker, continued, takeover=takeover)
@@ -195,19 +197,20 @@ class Registry:
         self, session_id: str, taker: Taker, continued: Continue | None, *, takeover: bool
     ) -> Session:
         self._refuse_if_full()
-        handle = await self._in_opener(self.store.open, session_id, "write")
+        handle = await self.in_opener(self.store.open, session_id, "write")
         try:
-            fold = await self._in_opener(fold_log, handle)
-            record = await self._in_opener(handle.read_holder)
+            fold = await self.in_opener(fold_log, handle)
+            record = await self.in_opener(handle.read_holder)
+            labels = await self.in_opener(self.store.read_labels, session_id)
             check_reserved(session_id, fold.open_turn, record, Wish(taker, continued, takeover))
             if continued is not None:
                 await self._check_untouched(session_id, handle, fold, continued)
         except BaseException:
             with trio.CancelScope(shield=True):
-                await self._in_opener(handle.close)
+                await self.in_opener(handle.close)
             raise
         session = self._start(handle, fold)
-        session.reservation = record
+        session.reservation, session.labels = record, labels
         return session
 
     async def _regain(
@@ -233,7 +236,7 @@ class Registry:
         """Refuse to continue over closers or an end-seed that the agent does not know of."""
         if fold.next_seq <= continued.next_seq:
             return
-        later = await self._in_opener(lambda: list(handle.read(continued.next_seq)))
+        later = await self.in_opener(lambda: list(handle.read(continued.next_seq)))
         if any(_ends_a_life(event) for event in later):
             raise writer_lost(session_id, f"it was recovered after seq {continued.next_seq}")
 
@@ -273,7 +276,7 @@ class Registry:
 
     async def _close_handle(self, session: Session) -> None:
         try:
-            await self._in_opener(session.handle.close)
+            await self.in_opener(session.handle.close)
         except (DshdError, OSError) as error:
             log.warning("session.close_failed", session=session.id, exc_info=error)
         if not session.handle.materialised:
@@ -347,7 +350,7 @@ class Registry:
 
     async def _clear_holder(self, session: Session) -> None:
         try:
-            await self._in_opener(session.handle.clear_holder)
+            await self.in_opener(session.handle.clear_holder)
         except (DshdError, OSError) as error:
             log.warning("session.holder_record_failed", session=session.id, exc_info=error)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dshd.sessions.claims import Claim
     from dshd.sessions.drain import DrainObserver
     from dshd.sessions.fold import Fold
-    from dshd.storage.store import HolderRecord, SessionHandle
+    from dshd.storage.store import HolderRecord, Labels, SessionHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ class Session:
         self.claim: Claim | None = None
         self.holder_record: HolderRecord | None = None
         self.reservation: HolderRecord | None = None
+        self.labels: Labels | None = None
         self.recovery_due = False
         self.end_seed_due = False
         self.aborted_calls: set[int] = set()

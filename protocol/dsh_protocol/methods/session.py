@@ -181,19 +181,32 @@ class ListParams(Params, frozen=True):
         states: Only these, and those whose state is not known yet.
         limit: 100 where absent, at most 1,000.
         cursor: From the page before.
+        archived: Only those that are archived, or only those that are not; all where absent.
+        since: Only those with activity at or after this time, epoch milliseconds.
+        deleted: Those in the trash instead, what was deleted last first; in one page.
+        count: Answer `total` too.
     """
 
     cwd: str | None = None
     states: list[State] | None = None
     limit: Count | None = None
     cursor: str | None = None
+    archived: bool | None = None
+    since: Count | None = None
+    deleted: bool | None = None
+    count: bool | None = None
 
 
 class ListResult(Result, frozen=True):
-    """A page of sessions. `nextCursor` is null after the last one."""
+    """A page of sessions. `nextCursor` is null after the last one.
+
+    Attributes:
+        total: How many there are on all pages; only where `count` asked for it.
+    """
 
     sessions: list[Session]
     next_cursor: str | None
+    total: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class ForkParams(Params, frozen=True):
@@ -229,19 +242,30 @@ class CloseResult(Result, frozen=True):
 
 
 class DeleteParams(Params, frozen=True):
-    """Put a session out of the way; `session.undelete` brings it back."""
+    """Put a session into the trash; `session.undelete` brings it back.
+
+    Refused while somebody may still write to it: `SESSION_BUSY`.
+    """
 
     id: str
 
 
 class UndeleteParams(Params, frozen=True):
-    """Bring a deleted session back."""
+    """Bring back what was deleted last under an id."""
 
     id: str
 
 
 class SetLabelParams(Params, frozen=True):
-    """Set what a person calls a session and where it is shown; what is absent stays as it is."""
+    """Set what a person calls a session and where it is shown; what is absent stays as it is.
+
+    Labels lie beside the log; its header and its events stay as they are.
+
+    Attributes:
+        title: Goes before the log's own; an empty one takes the label away.
+        archived: Not shown by `dshctl list` unless asked for.
+        pinned: Never taken by `dshctl prune`.
+    """
 
     id: str
     title: str | None = None
@@ -250,11 +274,20 @@ class SetLabelParams(Params, frozen=True):
 
 
 class SearchParams(Params, frozen=True):
-    """Find sessions that hold a text."""
+    """Find what users, models and tools said, in all sessions; those of the newest activity first.
+
+    Attributes:
+        text: Words that must all occur in one event, each as it is or as the beginning of a longer one; words in
+            quotes as they follow each other. Case, accents and punctuation do not count.
+        limit: 20 where absent, at most 100.
+        cursor: From the page before.
+        per_session: At most so many places of one session, its newest.
+    """
 
     text: str
     limit: Count | None = None
     cursor: str | None = None
+    per_session: Count | None = None
 
 
 class Hit(Result, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dshd.rpc.handlers import checkpoint, daemon, session, watch
+from dshd.rpc.handlers import checkpoint, daemon, order, session, watch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -26,6 +26,10 @@ HANDLERS: Mapping[str, Callable[[Context, Any], Awaitable[Any]]] = {
     "session.close": session.close,
     "session.subscribe": watch.subscribe,
     "session.unsubscribe": watch.unsubscribe,
+    "session.delete": order.delete_session,
+    "session.undelete": order.undelete_session,
+    "session.setLabel": order.set_label,
+    "session.search": order.search,
     "checkpoint.request": checkpoint.request,
     "checkpoint.tool": checkpoint.tool,
     "checkpoint.postStep": checkpoint.post_step,

@@ -152,17 +152,20 @@ async def list_sessions(context: Context, params: methods.ListParams) -> dict[st
             "session.list cannot take a params.limit of 0; ask for one at least",
             path="params.limit",
         )
-    cursor = _Cursor(now_ms()) if params.cursor is None else _decode_cursor(params.cursor)
-    views = [
-        view
-        for view in await context.services.catalogue.list_all()
-        if _wanted(view, params.cwd, params.states)
-    ]
-    found, following = _page(views, cursor, limit)
-    return {
+    catalogue = context.services.catalogue
+    listed = await (catalogue.list_deleted() if params.deleted else catalogue.list_all())
+    views = [view for view in listed if _wanted(view, params)]
+    following: _Cursor | None = None
+    if params.deleted:
+        found = views
+    else:
+        cursor = _Cursor(now_ms()) if params.cursor is None else _decode_cursor(params.cursor)
+        found, following = _page(views, cursor, limit)
+    result = {
         "sessions": found,
         "nextCursor": None if following is None else _encode_cursor(following),
     }
+    return {**result, "total": len(views)} if params.count else result
 
 
 async def fork_session(context: Context, params: methods.ForkParams) -> dict[str, Any]:
@@ -210,10 +213,16 @@ def _after(views: list[dict[str, Any]], cursor: _Cursor) -> list[dict[str, Any]]
     return [view for view in views if (-view["updatedAt"], view["id"]) > place]
 
 
-def _wanted(view: dict[str, Any], cwd: str | None, states: list[Any] | None) -> bool:
+def _wanted(view: dict[str, Any], params: methods.ListParams) -> bool:
     header: dict[str, Any] = view["header"] or {}
-    if cwd is not None and header.get("cwd") != cwd:
+    if params.cwd is not None and header.get("cwd") != params.cwd:
         return False
+    if params.since is not None and view["updatedAt"] < params.since:
+        return False
+    labels: dict[str, Any] = view.get("labels") or {}
+    if params.archived not in {None, bool(labels.get("archived"))}:
+        return False
+    states = params.states
     return states is None or view["state"] in states or view["state"] == "unknown"
 
 
