@@ -48,13 +48,13 @@ class Proof:
 
 
 PROOFS: tuple[Proof, ...] = (
-    Proof("daemon", (300, 1500, 3600), promises=(1, 2, 5, 12, 34)),
-    Proof("bugs", (200, 400, 400), promises=(34,)),
-    Proof("errors", (150, 1200, 1200), promises=(5,)),
-    Proof("kills", (150, 900, 900), promises=(1,)),
-    Proof("doubles", (120, 900, 1800), promises=(2,)),
-    Proof("mending", (120, 600, 600), promises=(9,)),
-    Proof("tame", (120, 300, 300), promises=(7, 12, 14, 30, 32)),
+    Proof("daemon", (400, 1800, 7200), promises=(1, 2, 5, 12, 34)),
+    Proof("bugs", (300, 900, 900), promises=(34,)),
+    Proof("errors", (300, 1800, 3600), promises=(5,)),
+    Proof("kills", (300, 1800, 3600), promises=(1,)),
+    Proof("doubles", (300, 1800, 3600), promises=(2,)),
+    Proof("mending", (300, 900, 900), promises=(9,)),
+    Proof("tame", (300, 600, 600), promises=(7, 12, 14, 30, 32)),
     Proof("bitflips", (120, 900, 7200), promises=(10,)),
     Proof("repairs", (120, 1800, 1800), promises=(11,)),
     Proof("cuts", (180, 900, 7200), promises=(4,)),
@@ -63,6 +63,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof("full_disk", (180, 900, 7200), promises=(13,)),
     Proof("races", (180, 900, 7200), promises=(15,)),
     Proof("limits", (180, 900, 7200), promises=(33,)),
+    Proof("cancellations", (120, 1800, 1800), promises=(22, 23)),
     Proof("worlds", (150, 1800, 36_000), promises=(35,)),
     Proof("activation", (180, 900, 7200), alone=True, promises=(16,)),
 )
