@@ -79,6 +79,8 @@ class Machine:
         self.lazy = 0.1
         self.alive: set[int] = set()
         self.written: bool | None = None
+        self.judged = False
+        self.runner: trio.lowlevel.Task | None = None
         self.services: Services | None = None
         self._oracle = oracle
         self._accept: Callable[[DaemonEnd, Peer], None] | None = None
@@ -94,6 +96,7 @@ class Machine:
     async def run_life(self) -> None:
         """Start the daemon and run it until it is stopped or dies."""
         self.written = None
+        self.runner = trio.lowlevel.current_task()
         self._stopping, self._dead = trio.Event(), trio.Event()
         self.disk.died = self._dead.set
         WORKERS.set(self._work)
@@ -170,6 +173,11 @@ class Machine:
         self.note("kill")
         self.disk.off = True
         self._dead.set()
+
+    def interrupt(self) -> None:
+        """Cancel every task of the daemon, as Ctrl-C or a fault of the loop would; shields hold."""
+        self.note("interrupt")
+        self._life.cancel()
 
     def restart(self, *, power: bool) -> None:
         """Make the machine ready for another life of the daemon, after the last one or after a power cut."""

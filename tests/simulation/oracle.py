@@ -40,6 +40,7 @@ class Known:
         sends: How many were sent.
         given: Which event was given which seq, by the last reply that said so.
         final: The same for what was acknowledged.
+        batches: Events that were sent in one call.
         acknowledged: How many events a reply has called durable.
         exists: A reply has said that it is on disk.
         dispatched: Tool calls whose body may have run.
@@ -50,6 +51,7 @@ class Known:
     sends: int = 0
     given: dict[int, bytes] = field(default_factory=dict[int, bytes])
     final: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    batches: list[tuple[bytes, ...]] = field(default_factory=list[tuple[bytes, ...]])
     acknowledged: int = 0
     exists: bool = False
     dispatched: set[str] = field(default_factory=set[str])
@@ -62,11 +64,15 @@ class Oracle:
 
     Args:
         note: Told of every line, for the trace.
+
+    Attributes:
         failing: Whether the disk has a reason to fail.
+        plain: Whether logs are plain lines.
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self.failing = False
+        self.plain = False
         self.broken: str | None = None
         self.known: defaultdict[str, Known] = defaultdict(Known)
         self.replies = 0
@@ -86,9 +92,13 @@ class Oracle:
         if not isinstance(session_id, str) or "writer" not in params:
             return
         known = self.known[session_id]
-        for event in added_by(request):
+        added = added_by(request)
+        for event in added:
             known.sends += 1
             known.sent.setdefault(identity(event), []).append(known.sends)
+        together = tuple(identity(event) for event in added if event["type"] not in _ENDS)
+        if len(together) > 1:
+            known.batches.append(together)
         if method == "checkpoint.tool":
             known.started.add(params["callId"])
 
@@ -247,6 +257,16 @@ class Oracle:
         )
         self._read(known, 0, stored, known.acknowledged)
         self._check_origin(session_id, stored)
+        if not self.plain:
+            self._check_batches(known, stored)
+
+    def _check_batches(self, known: Known, stored: Sequence[Event]) -> None:
+        """Demand that a call's events are all there or none; those that were sent again one by one tell nothing."""
+        found = {identity(event) for event in stored}
+        for batch in known.batches:
+            if all(len(known.sent[one]) == 1 for one in batch):
+                count = len(found.intersection(batch))
+                require(count in {0, len(batch)}, f"{count} of {len(batch)} of a call: {batch}")
 
     def _check_origin(self, session_id: str, stored: Sequence[Event]) -> None:
         """Demand that every event was sent, once, in this order, or is the daemon's own."""
@@ -271,7 +291,8 @@ class Oracle:
             later = [place for place in places if place > last]
             require(later or forked, f"{session_id}: twice, or out of order: {event}")
             last = later[0] if later else last
-        require(strange is None, f"{session_id}: nobody sent {strange}")
+        # a batch of plain lines has no end of its own: what a cut leaves of closers is completed by the next recovery
+        require(strange is None or self.plain, f"{session_id}: nobody sent {strange}")
 
 
 def require(holds: object, text: str) -> None:

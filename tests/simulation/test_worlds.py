@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from simulation.cancelling import Deed, count_awaits, play_cancelled
 from simulation.world import play
 
 if TYPE_CHECKING:
@@ -42,3 +43,14 @@ def test_a_disk_whose_syncs_do_nothing_is_found_out(
     prepare: Callable[[Machine], None],
 ) -> None:
     assert any(play(seed, prepare=prepare).broken for seed in range(10))
+
+
+@pytest.mark.parametrize("deed", Deed)
+def test_a_workload_that_is_cut_short_at_an_await_leaves_nothing_half_done(deed: Deed) -> None:
+    awaits, done = count_awaits(), 0
+    assert awaits > 500
+    for place in range(17, awaits, awaits // 4):
+        canceller, outcome = play_cancelled(place, deed)
+        assert outcome.broken is None, f"{place}: {outcome.broken}"
+        done += canceller.done
+    assert done

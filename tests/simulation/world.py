@@ -70,12 +70,20 @@ def play(
         tell: Told of everything that happens.
         prepare: Changes the machine before anything runs on it.
     """
-    world = _World(seed, tell, prepare)
+    return _judged(_World(seed, tell, prepare))
+
+
+def play_calmly(seed: int, prepare: Callable[[Machine], None]) -> Outcome:
+    """Play a larger world in which nothing happens to the daemon but what `prepare` has arranged."""
+    return _judged(_World(seed, None, prepare, calm=True))
+
+
+def _judged(world: _World) -> Outcome:
     broken = None
     logs = structlog.get_config()
     structlog.configure(processors=[world.log])
     try:
-        run_simulated(seed, world.run)
+        run_simulated(world.seed, world.run)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -88,7 +96,7 @@ def play(
         broken = f"the log has {world.incidents[0]}"
     digest = world.trace.hexdigest()
     oracle = world.oracle
-    return Outcome(seed, digest, broken, world.lives, oracle.replies, oracle.acknowledged)
+    return Outcome(world.seed, digest, broken, world.lives, oracle.replies, oracle.acknowledged)
 
 
 def seeded(seed: int) -> Random:
@@ -148,12 +156,15 @@ class _World:
         seed: int,
         tell: Callable[[str], None] | None,
         prepare: Callable[[Machine], None] | None,
+        *,
+        calm: bool = False,
     ) -> None:
         self.seed = seed
         self.chance = seeded(seed)
         self.trace = blake2b(digest_size=16)
         self.lives = 0
-        self._calm = False
+        self._calm = calm
+        self._scripted = calm
         self.incidents: list[str] = []
         self.oracle = Oracle(self._note)
         self._tell = tell
@@ -178,9 +189,10 @@ class _World:
             socket=Path("/simulated/socket"),
             root=ROOT,
             state_dir=ROOT,
-            compression="none" if chance.random() < 0.4 else "zstd",
-            batch_window_s=chance.choice((0.0, 0.01, 0.2)),
+            compression="none" if chance.random() < 0.4 and not self._scripted else "zstd",
+            batch_window_s=0.2 if self._scripted else chance.choice((0.0, 0.01, 0.2)),
         )
+        self.oracle.plain = settings.compression == "none"
         self.machine = machine = Machine(chance, self._note, settings, self.oracle)
         if self._prepare is not None:
             self._prepare(machine)
@@ -216,7 +228,7 @@ class _World:
         """Decide when the disk fails and when the power goes."""
         disk, chance = self.machine.disk, self.chance
         disk.faults = ()
-        disk.short = chance.random() < 0.1
+        disk.short = not self._scripted and chance.random() < 0.1
         self.machine.lazy = chance.choice((0.0, 0.1, 0.7))
         calm = self._calm or self.lives > _STORMY_LIVES
         if not calm and chance.random() < 0.5:
@@ -246,6 +258,15 @@ class _World:
 
     async def _play_clients(self) -> None:
         chance, machine = self.chance, self.machine
+        if self._scripted:
+            async with trio.open_nursery() as nursery:
+                for number in range(2):
+                    self._sessions.add(f"s{number}")
+                    agent = Agent(machine, chance, 10 + number, f"s{number}")
+                    nursery.start_soon(agent.play, 14)
+                onlooker = Onlooker(machine, chance, 90)
+                nursery.start_soon(onlooker.look, "s0", 4)
+            return
         async with trio.open_nursery() as nursery:
             for number in range(chance.choice((1, 1, 1, 1, 2))):
                 session_id = f"s{number}"
@@ -258,7 +279,7 @@ class _World:
 
     async def _judge(self) -> None:
         """Mend the disk, and demand everything of a daemon that nothing befalls any more."""
-        self._calm = True
+        self._calm = self.machine.judged = True
         disk = self.machine.disk
         disk.cut_at, disk.faults = 0, ()
         self.machine.slow_until = 0.0

@@ -18,6 +18,7 @@ from dsh_protocol.errors import (
     WriteFailedError,
 )
 from dshd.storage.jsonl.store import open_store
+from simulation.disk import Fault, VirtualDisk
 from storage.failing import FailingDisk, ShortDisk
 from storage.samples import HEADER, HOLDER, batch, log_of
 
@@ -236,3 +237,28 @@ def test_a_first_batch_is_synced_name_by_name_from_the_root_down(tmp_path: Path)
         "unlink",
     ]
     handle.close()
+
+
+def test_a_publication_that_could_not_be_withdrawn_seals_its_handle_and_blames_nobody_else() -> (
+    None
+):
+    seen: list[int] = []
+    for first in range(
+        1, 40
+    ):  # from some call on everything fails: somewhere between the name and its sync
+        disk = VirtualDisk(lambda: 0)
+        handle = open_store(Path("/root"), disk=disk).create(HEADER)
+        disk.faults = (Fault(first, 1000, errno.EIO),)
+        with suppress(WriteFailedError):
+            try:
+                handle.append(batch(0, 1))
+            except SessionSealedError:
+                seen.append(first)
+                disk.faults = ()
+                with pytest.raises(SessionSealedError):
+                    handle.append(batch(0, 1))
+                with pytest.raises(SessionSealedError):
+                    handle.flush()
+        disk.faults = ()
+        handle.close()
+    assert len(seen) == 1

@@ -9,7 +9,12 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from dsh_protocol.errors import DshdError, FrameTooLargeError, SeqConflictError
+from dsh_protocol.errors import (
+    DshdError,
+    FrameTooLargeError,
+    SeqConflictError,
+    SessionSealedError,
+)
 from dsh_protocol.events import header_to_wire
 from dsh_protocol.jsontext import encode
 from dshd.storage.jsonl.derived import DERIVED, Derived, derive, read_derived, write_derived
@@ -86,6 +91,7 @@ class WriteHandle:
         self._derived = derived
         self._level = level
         self._reached = Known(0, 0, 0) if log is None else Known(log.size, next_seq, log.crc)
+        self._sealed: SessionSealedError | None = None
         self._released: Callable[[], None] | None = released
 
     @property
@@ -169,6 +175,10 @@ class WriteHandle:
 
     def _materialise(self, events: Sequence[Event], holder: HolderRecord | None) -> None:
         """Put the session on disk, with its first batch."""
+        if (
+            self._sealed is not None
+        ):  # what stands under its name is ours, and may not be what is durable
+            raise self._sealed.with_facts()
         header, index, seq, rest = self._framed_header(), SeqIndex(), 0, b""
         first = len(header)
         index.add(first, 0)
@@ -227,6 +237,9 @@ class WriteHandle:
                 log = publish(site.disk, directory, site.path, start)
             finally:
                 site.disk.close(directory)
+        except SessionSealedError as error:
+            self._sealed = error
+            raise
         except OSError as error:
             raise write_error(error, site.path) from error
         self._index, self._next_seq, self._log = index, next_seq, log
