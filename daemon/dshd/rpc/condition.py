@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dshd.mounts import network_warning
-from dshd.sessions.catalogue import live_view
+from dshd.sessions.views import live_view
 from dshd.storage.jsonl.closed import closed_projects
 
 if TYPE_CHECKING:

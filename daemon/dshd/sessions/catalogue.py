@@ -15,11 +15,11 @@ import trio
 
 from dsh_protocol import jsontext
 from dsh_protocol.errors import DshdError, OverloadedError, SessionNotFoundError
-from dsh_protocol.events import header_to_wire
-from dshd.sessions.claims import holder_alive, record_holder
+from dshd.sessions.claims import holder_alive
 from dshd.sessions.fold import Fold
 from dshd.sessions.folding import kept_fold
 from dshd.sessions.surface import SurfaceDefectError
+from dshd.sessions.views import live_view, problem_of, stored_view
 from dshd.storage.jsonl.vocabulary import stored_defect
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from dsh_protocol.events import Event
     from dshd.sessions.registry import Registry
-    from dshd.sessions.session import Session
-    from dshd.storage.store import HolderRecord, Labels, Problem, StoredSession
+    from dshd.storage.store import HolderRecord, StoredSession
 
 _KEPT_STATES = 20_000
 _FOLD_NOW_BYTES = 256 * 1024
@@ -61,6 +60,7 @@ class Catalogue:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._folded: OrderedDict[str, tuple[str, Folded]] = OrderedDict()
+        self._views: dict[str, tuple[StoredSession, dict[str, Any]]] = {}
         self._due: dict[str, None] = {}
         self._wake = trio.Event()
 
@@ -158,10 +158,16 @@ class Catalogue:
     def _list_stored(self, live: frozenset[str]) -> tuple[list[dict[str, Any]], list[str]]:
         """Return the views of stored sessions, and the ids of those left to be folded. Blocking."""
         views: list[dict[str, Any]] = []
+        lasting: dict[str, tuple[StoredSession, dict[str, Any]]] = {}
         due: list[str] = []
         budget = _FOLD_NOW_BYTES
         for stored in self._registry.store.list():
             if stored.session_id in live:
+                continue
+            kept = self._views.get(stored.session_id)
+            if kept is not None and kept[0] is stored:  # the store found nothing changed
+                lasting[stored.session_id] = kept
+                views.append(kept[1])
                 continue
             folded = self._known(stored)
             if folded is None and stored.header is not None:
@@ -170,7 +176,11 @@ class Catalogue:
                     folded = self._fold(stored)
                 else:
                     due.append(stored.session_id)
-            views.append(self._stored_view(stored, folded))
+            view = self._stored_view(stored, folded)
+            views.append(view)
+            if folded is not None and folded.open_turn is None and _lasts(folded.problem):
+                lasting[stored.session_id] = (stored, view)
+        self._views = lasting
         return views, due
 
     async def list_deleted(self) -> list[dict[str, Any]]:
@@ -203,6 +213,11 @@ class Catalogue:
             self._fold(self._registry.store.stat(session_id))
         except DshdError:
             return  # it is gone, or its problem is in the list
+
+
+def _lasts(problem: dict[str, Any] | None) -> bool:
+    """Whether what is wrong with a log is wrong as long as the log is what it is."""
+    return problem is None or problem["kind"] not in _PASSING
 
 
 def fold_stored(registry: Registry, session_id: str) -> Folded:
@@ -269,126 +284,6 @@ def _as_folded(fold: Fold, length: int, problem: dict[str, Any] | None) -> Folde
         pending_calls=tuple(fold.pending),
         problem=problem,
     )
-
-
-def problem_of(error: DshdError) -> dict[str, Any]:
-    """The wire's `problem` for an error of reading."""
-    return {
-        "kind": error.kind,
-        "message": error.message,
-        "path": error.facts.get("path"),
-        "offset": error.facts.get("offset"),
-    }
-
-
-def as_wire(problem: Problem) -> dict[str, Any]:
-    """The wire's `problem` for what the store found wrong with a log as a whole."""
-    return {
-        "kind": problem.kind,
-        "message": problem.message,
-        "path": problem.path,
-        "offset": problem.offset,
-    }
-
-
-def live_view(session: Session) -> dict[str, Any]:
-    """The wire's `Session` for a live one."""
-    fold, header = session.fold, session.header
-    state, writer = _live_state(session)
-    failure = session.drain.failure
-    view: dict[str, Any] = {
-        "id": session.id,
-        "header": header_to_wire(header),
-        "state": state,
-        "nextSeq": session.next_seq,
-        "durableSeq": session.durable_seq,
-        "sizeBytes": session.handle.size_bytes,
-        "revision": f"live:{session.durable_seq}:{session.next_seq}",
-        "createdAt": header.created_at,
-        "updatedAt": session.updated_at,
-        "title": fold.title,
-        "turns": fold.turns,
-        "openTurn": fold.open_turn,
-        "openStep": fold.open_step,
-        "pendingCalls": list(fold.pending),
-        "writer": writer,
-        "problem": None if failure is None else problem_of(failure),
-    }
-    return labelled(view, session.labels)
-
-
-def _live_state(session: Session) -> tuple[str, dict[str, Any] | None]:
-    claim, record = session.claim, session.reservation
-    writer = None
-    if claim is not None:
-        writer = claim.holder()
-    elif record is not None and session.fold.open_turn is not None and holder_alive(record):
-        writer = record_holder(record)
-    if session.fold.open_turn is None:
-        return "idle", writer
-    return ("interrupted" if writer is None else "active"), writer
-
-
-def stored_view(
-    stored: StoredSession, folded: Folded | None, record: HolderRecord | None
-) -> dict[str, Any]:
-    """The wire's `Session` for one that is not live. Without a fold its state is `unknown`."""
-    header = stored.header
-    problem = None if stored.problem is None else as_wire(stored.problem)
-    if folded is not None and problem is None:
-        problem = folded.problem
-    view: dict[str, Any] = {
-        "id": stored.session_id,
-        "header": None if header is None else header_to_wire(header),
-        "state": _stored_state(folded, problem, record),
-        "nextSeq": None,
-        "durableSeq": None,
-        "sizeBytes": stored.size_bytes,
-        "revision": stored.revision,
-        "createdAt": None if header is None else header.created_at,
-        "updatedAt": stored.updated_at,
-        "title": None,
-        "turns": None,
-        "openTurn": None,
-        "openStep": None,
-        "pendingCalls": None,
-        "writer": None if record is None else record_holder(record),
-        "problem": problem,
-    }
-    if folded is not None:
-        view["nextSeq"] = view["durableSeq"] = folded.next_seq
-        view["title"], view["turns"] = folded.title, folded.turns
-        view["openTurn"], view["openStep"] = folded.open_turn, folded.open_step
-        view["pendingCalls"] = list(folded.pending_calls)
-    if stored.deleted_at is not None:
-        view["deletedAt"] = stored.deleted_at
-    return labelled(view, stored.labels)
-
-
-def labelled(view: dict[str, Any], labels: Labels | None) -> dict[str, Any]:
-    """Put a person's labels on a view; their title goes before the log's own."""
-    if labels is not None:
-        view["title"] = view["title"] if labels.title is None else labels.title
-        view["labels"] = {
-            "title": labels.title,
-            "archived": labels.archived,
-            "pinned": labels.pinned,
-        }
-    return view
-
-
-def _stored_state(
-    folded: Folded | None, problem: dict[str, Any] | None, record: HolderRecord | None
-) -> str:
-    if problem is not None and problem["kind"] == "OVERLOADED":
-        return "unknown"
-    if problem is not None:
-        return "unsupported" if problem["kind"] == _UNSUPPORTED else "damaged"
-    if folded is None:
-        return "unknown"
-    if folded.open_turn is None:
-        return "idle"
-    return "interrupted" if record is None else "active"
 
 
 def counts(views: Sequence[dict[str, Any]]) -> dict[str, int]:

@@ -23,7 +23,6 @@ from dsh_protocol.errors import (
     UnsafePathError,
 )
 from dshd.sessions import closers
-from dshd.sessions.catalogue import as_wire, problem_of
 from dshd.sessions.claims import holder_alive
 from dshd.sessions.fold import Fold
 from dshd.sessions.folding import surface_problem
@@ -31,6 +30,7 @@ from dshd.sessions.messages import Transcript
 from dshd.sessions.recovering import preview, recovery
 from dshd.sessions.surface import SurfaceDefectError
 from dshd.sessions.unanswered import Unanswered, reports
+from dshd.sessions.views import as_wire, problem_of
 from dshd.storage.jsonl.vocabulary import stored_defect
 from dshd.storage.store import HandleClosedError
 

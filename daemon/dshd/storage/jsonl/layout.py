@@ -24,6 +24,7 @@ PATH_MAX = 4096
 _PROJECT_UNITS = 251
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _SEPARATORS = re.compile(r"[/\\:]+")
 _ESCAPE = re.compile(r"~([0-9A-F]{4})")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -83,6 +84,8 @@ def encode_segment(text: str) -> str:
 
 def decode_segment(segment: str) -> str | None:
     """Return the id that a directory's name stands for; None where no id is encoded so."""
+    if _PLAIN.fullmatch(segment) and segment not in {".", ".."}:
+        return segment
     units = _ESCAPE.sub(lambda match: chr(int(match.group(1), 16)), segment)
     text = units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return text if text and encode_segment(text) == segment else None

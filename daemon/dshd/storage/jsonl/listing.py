@@ -128,7 +128,9 @@ class Listing:
             known = self._seen.get(key)
             if len(homes) > 1 or known is None or known.stamp != stamps[key]:
                 known = _Seen(stamps[key], tuple(self._listed(session_id, segment, homes)))
-            if len(homes) == 1 and _lasts(known):
+                if len(homes) == 1 and _lasts(known):
+                    seen[key] = known
+            else:
                 seen[key] = known
             yield from known.found
         self._seen = seen if len(seen) <= _MOST_SEEN else {}

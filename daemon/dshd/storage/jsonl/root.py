@@ -154,6 +154,7 @@ class Root:
             raise read_error(error, self.path) from error
 
     def _stamp(self, fd: int, segment: str) -> Stamp:
+        """Look at a session's directory and at its log; a second log would show in the directory's own stamp."""
         changed = 0
         parts: list[tuple[int, ...]] = []
         for name in (segment, *(f"{segment}/{log}" for log in LOG_NAMES)):
@@ -162,13 +163,11 @@ class Root:
             except OSError as error:
                 parts.append((error.errno or 0,))
                 continue
-            parts.append(
-                (
-                    *(found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_size),
-                    *(found.st_mtime_ns, found.st_ctime_ns),
-                )
-            )
-            changed = max(changed, found.st_mtime_ns, found.st_ctime_ns)
+            modified, altered = found.st_mtime_ns, found.st_ctime_ns
+            parts.append((*found[:5], found.st_size, modified, altered))
+            changed = max(changed, modified, altered)
+            if len(parts) > 1:
+                break
         return Stamp(changed, tuple(parts))
 
     def open_directory(self, project: str, segment: str) -> int:
