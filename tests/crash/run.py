@@ -54,6 +54,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof("kills", (300, 1800, 3600), promises=(1,)),
     Proof("doubles", (300, 1800, 3600), promises=(2,)),
     Proof("mending", (300, 900, 900), promises=(9,)),
+    Proof("traced", (120, 120, 120), promises=(7,)),
     Proof("tame", (300, 600, 600), promises=(7, 12, 14, 30, 32)),
     Proof("bitflips", (120, 900, 7200), promises=(10,)),
     Proof("repairs", (120, 1800, 1800), promises=(11,)),

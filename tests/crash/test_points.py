@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from crash.traced import judged
+
 TESTS = Path(__file__).resolve().parents[1]
 
 
@@ -64,3 +66,18 @@ print(workload.batches_of(bench.steps), len(bench.names), len(bench.reference), 
     assert operations >= 300
     assert sessions == 4
     assert kinds >= 10
+
+
+def test_a_trace_tells_appending_from_writing_over() -> None:
+    log = "</r/--w--/a/session.jsonl.zstd>"
+    good = [
+        '1 openat(5</r/--w--/a>, "session.jsonl.zstd", O_RDWR|O_APPEND|O_NOFOLLOW|O_CLOEXEC) = 7',
+        f'1 write(7{log}, "x", 1) = 1',
+        '1 pwrite64(8</r/--w--/a/derived.bin>, "x", 1, 0) = 1',
+    ]
+    over = [
+        '1 openat(5</r/--w--/a>, "session.jsonl.zstd", O_RDWR|O_CLOEXEC) = 7',
+        f'1 pwrite64(7{log}, "x", 1, 0) = 1',
+        f"1 mmap(NULL, 4096, PROT_READ|PROT_WRITE, MAP_SHARED, 7{log}, 0) = 0x7f",
+    ]
+    assert judged("\n".join(good + over)) == (1, over)
