@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TOGETHER = 2
+_HERE = (sys.executable, "-m", "crash.run")
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,11 @@ PROOFS: tuple[Proof, ...] = (
     Proof("tame", (300, 600, 600), promises=(7, 12, 14, 30, 32)),
     Proof("bitflips", (120, 900, 7200), promises=(10,)),
     Proof("repairs", (120, 1800, 1800), promises=(11,)),
+    Proof("branches", (600, 900, 900), promises=(36,)),
     Proof("cuts", (180, 900, 7200), promises=(4,)),
     Proof("gate", (180, 900, 7200), promises=(6,)),
     Proof("states", (180, 900, 7200), promises=(3, 8, 17)),
+    Proof("mutants", (10, 1800, 14400), promises=(36,)),
     Proof("full_disk", (180, 900, 7200), promises=(13,)),
     Proof("races", (180, 900, 7200), promises=(15,)),
     Proof("limits", (180, 900, 7200), promises=(33,)),
@@ -74,11 +78,11 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run what was asked for; return the exit code."""
     parser = argparse.ArgumentParser(prog="crash", description="Prove the promises on durability.")
     parser.add_argument("--size", type=Size, choices=tuple(Size), default=Size.QUICK)
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these")
     asked = parser.parse_args(words)
-    if asked.here:
-        return _prove_here(asked.names[0], asked.size)
+    if asked.scratch is not None:
+        return _prove_here(asked.names[0], asked.size, asked.scratch)
     if unknown := set(asked.names) - set(_names()):
         parser.error(
             f"no such proof: {', '.join(sorted(unknown))}; there are {', '.join(_names())}"
@@ -102,16 +106,9 @@ def _names() -> list[str]:
 def _run(proof: Proof, size: Size) -> list[Result]:
     """Run one proof in a process group of its own; whatever keeps it from its lines is a promise not held."""
     limit = proof.limit_s[list(Size).index(size)]
-    command = [sys.executable, "-m", "crash.run", "--here", "--size", size, proof.name]
     began = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
-        try:
-            said, _ = process.communicate(timeout=limit)
-            fell = f"ended with {process.returncode}" if process.returncode else ""
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            said, _ = process.communicate()
-            fell = f"not ended after {limit} s"
+    with tempfile.TemporaryDirectory(prefix="dshd-crash-", dir=_memory()) as scratch:
+        said, fell = _ended([*_HERE, "--size", size, "--scratch", scratch, proof.name], limit)
     sys.stderr.write(f"# {proof.name}: {time.monotonic() - began:.0f} s\n")
     lines = said.decode().split("\n")
     found = [msgspec.json.decode(line, type=Result) for line in lines if line.startswith("{")]
@@ -123,15 +120,26 @@ def _run(proof: Proof, size: Size) -> list[Result]:
     return found
 
 
+def _ended(command: list[str], limit_s: int) -> tuple[bytes, str]:
+    """Run a command, and return what it said and how it failed: with nothing, where it did not."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            said, _ = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired as late:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            return late.stdout or b"", f"not ended after {limit_s} s"
+    return said, f"ended with {process.returncode}" if process.returncode else ""
+
+
 def _fallen(proof: Proof, promise: int, why: str) -> Result:
     return Result(promise, f"the proof '{proof.name}'", why, "an end, with a line", held=False)
 
 
-def _prove_here(name: str, size: Size) -> int:
+def _prove_here(name: str, size: Size, scratch: Path) -> int:
     """Run one proof in this process; one JSON object per result on standard output."""
-    with tempfile.TemporaryDirectory(prefix="dshd-crash-", dir=_memory()) as scratch:
-        for result in import_module(f"crash.{name}").prove(size, Path(scratch)):
-            _say(msgspec.json.encode(result).decode())
+    for result in import_module(f"crash.{name}").prove(size, scratch):
+        _say(msgspec.json.encode(result).decode())
     return 0
 
 

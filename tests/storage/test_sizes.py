@@ -11,7 +11,6 @@ import pytest
 
 from dsh_protocol.events import Header
 from dshd.storage.jsonl.frames import FrameEncoder
-from dshd.storage.jsonl.index import MOST, SeqIndex
 from dshd.storage.jsonl.rows import pack
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import Snapshot
@@ -124,25 +123,6 @@ def test_a_row_of_very_many_members_is_read_by_the_page(tmp_path: Path) -> None:
         found = list(islice(handle.read(), 100))
         assert [one["seq"] for one in found] == list(range(100))
         assert sum(1 for _ in handle.read()) == MEMBERS
-
-
-def test_an_index_is_thinned_evenly_and_still_finds_every_seq() -> None:
-    index, count = SeqIndex(), 50_000
-    for number in range(count):
-        index.add(100 + number * 1000, number * 3)
-    assert len(index) <= MOST
-    assert index.last() == (100 + (count - 1) * 1000, (count - 1) * 3)
-    farthest = 0
-    for seq in range(0, count * 3, 7):
-        found = index.locate(seq)
-        assert found.seq <= seq
-        assert found.offset == 100 + found.seq // 3 * 1000
-        farthest = max(farthest, 100 + seq // 3 * 1000 - found.offset)
-    assert farthest < 4 * count * 1000 // MOST
-    again = SeqIndex(index.before(2**62))
-    assert [again.locate(seq) for seq in (0, 777, 9999)] == [
-        index.locate(seq) for seq in (0, 777, 9999)
-    ]
 
 
 @pytest.mark.slow
