@@ -293,6 +293,7 @@ def main(step: int) -> int:
             sys.stdout.write(f"{compression}: {count} bits flipped in {took:.0f} s: {told}\n")
             wrong = [line for one in found for line in one.wrong]
             sys.stdout.writelines(f"{line}\n" for line in wrong[:20])
+            sys.stdout.flush()
             failed = failed or bool(wrong)
     return 1 if failed else 0
 
