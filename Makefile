@@ -12,6 +12,7 @@
 #   make bitflips      flip every bit of a log, one at a time, in minutes; STEP=64 flips every 64th
 #   make crash         every promise on durability, proven at every point: about 25 minutes (NAMES=kills: one proof)
 #   make crash-quick   the same at fewer points        make crash-release   the long figures: hours
+#   make mutants       which faults in recovery and framing no test would notice: an hour or more (NAMES=index, SAMPLE=50)
 #   make golden        write the golden files anew from the code; then read the diff
 #   make docs          write the generated tables of PROTOCOL.md and ERRORS.md anew
 #   make browser       exported pages in a headless Chromium (Debian's; installed if missing, as root)
@@ -51,10 +52,10 @@ export PIP_ROOT_USER_ACTION := ignore
 # Names after ADAPTERS= choose; see .ci/adapters.
 ADAPTERS ?=
 
-.PHONY: help crash crash-quick crash-release bitflips browser pictures adapters demo test test-fast test-slow test-alone test-all check lint types format golden docs build install-units fuzz soak clean
+.PHONY: help mutants crash crash-quick crash-release bitflips browser pictures adapters demo test test-fast test-slow test-alone test-all check lint types format golden docs build install-units fuzz soak clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,22p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,23p'
 
 # An environment that is filled further, and not older than pyproject.toml, needs no second visit.
 $(RUN): pyproject.toml
@@ -118,6 +119,9 @@ crash-quick: $(TESTS)
 
 crash-release: $(TESTS)
 	@PYTHONPATH=tests $(BIN)/python -m crash.run --size release $(NAMES)
+
+mutants: $(TESTS)
+	@PYTHONPATH=tests $(BIN)/python -m crash.mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(NAMES)
 
 golden: $(TESTS)
 	@$(BIN)/python -m tests.golden.write

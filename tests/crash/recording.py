@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from crash.memory_disk import Node, Tree
-    from crash.model import Grain
+    from crash.pending import Grain
     from crash.reference import Plan
     from crash.verdict import Judge
 

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from crash import sweeps
-from crash.model import Grain
+from crash.pending import Grain
 from crash.proof import Result, Size
 from crash.recording import RecordingDisk, run
 from crash.reference import WHOLE, sent

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crash.model import COARSE
+from crash.pending import COARSE
 from crash.proof import Result, Size
 from crash.recording import RecordingDisk
 from crash.reference import ROOT, SHORT, Workload, sent

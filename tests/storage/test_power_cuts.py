@@ -12,7 +12,7 @@ import pytest
 
 from crash import sweeps
 from crash.memory_disk import MemoryDisk
-from crash.model import COARSE, Grain
+from crash.pending import COARSE, Grain
 from crash.recording import RecordingDisk, run
 from crash.reference import (
     HALF_A_FRAME,
