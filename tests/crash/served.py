@@ -5,8 +5,10 @@ The one rule: but for the door it is the daemon, started as ever. What goes wron
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +23,8 @@ from crash.planted import BUGS
 from dshd import lifecycle, main
 from dshd.sessions.measured import MeasuredDisk
 from dshd.storage.jsonl.lock import lock_root
+
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 @dataclass(frozen=True)
@@ -64,5 +68,11 @@ def serve(wish: Wish) -> int:
         door.lose()
 
 
+def _die_with_the_proof() -> None:
+    """Ask the kernel for SIGKILL when the process that started this one ends: nothing is to be left running."""
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
 if __name__ == "__main__":
+    _die_with_the_proof()
     sys.exit(serve(msgspec.json.decode(os.environ["DSHD_TEST_DOOR"], type=Wish)))
