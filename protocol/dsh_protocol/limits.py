@@ -19,7 +19,8 @@ class Limits(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         max_depth: Arrays and objects inside each other, the outermost counted.
         max_event_bytes: Bytes of one event as stored.
         max_batch_events: Events in one call.
-        max_pending_bytes: Bytes of admitted events that one session may hold before they are durable.
+        max_pending_bytes: What the admitted events of one session may take in memory before they are durable: the bytes
+            that they came in, and some hundred more for each.
         max_connections: Connections at a time; fewer where the process may not have enough descriptors. All are of
             one user, so this is the limit of a user too.
         max_open_sessions: Sessions open for writing at a time, or not yet written; limited by descriptors likewise.

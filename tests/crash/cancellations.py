@@ -1,4 +1,4 @@
-"""The reference workload of the simulation, cut short at every await of the daemon's tasks, in five ways.
+"""The reference workload of the simulation, cut short at every await, in five ways; and a disk that stands still.
 
 The one rule: every await is tried in every way. After it everything goes on and is judged as any world is: lines whole
 or the stream closed, batches whole or absent, nothing acknowledged lost, every session open to later work.
@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING
 
 from crash.proof import Result, Size
 from simulation.cancelling import Deed, count_awaits, play_cancelled
+from simulation.flood import BLOCKED_S, flood
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 _STRIDE = {Size.QUICK: 13, Size.FULL: 1, Size.RELEASE: 1}
+_MIB = 1 << 20
+_ALLOWED_MIB = 64
+_PENDING_MIB = 16
+_FLOODS = ((3, 100, 100), (3, 10_000, 1), (3, 200_000, 1), (3, 1_000_000, 1))
+"""Sessions, bytes of an event, events of a call."""
 _COLLECT_EVERY = 200
 _MOST_TOLD = 10
 
@@ -24,6 +30,7 @@ _MOST_TOLD = 10
 def prove(size: Size, scratch: Path) -> Iterator[Result]:
     """Cancel everywhere; nothing is written."""
     _ = scratch
+    yield _bounded()
     awaits = count_awaits()
     gc.freeze()
     gc.disable()
@@ -49,3 +56,20 @@ def _tried(deed: Deed, places: range, awaits: int) -> Result:
     promised = f"all {awaits}, 0 broken" if places.step == 1 else f"every {places.step}th, 0 broken"
     held = not why and done > 0
     return Result(22, f"at an await, {deed}", reached, promised, held, tuple(why[:_MOST_TOLD]))
+
+
+def _bounded() -> Result:
+    """Let the disk stand still for a minute under several kinds of load, and weigh what is held."""
+    why: list[str] = []
+    most = 0.0
+    for sessions, event_bytes, events in _FLOODS:
+        held = flood(sessions, event_bytes, events)
+        grown = held.grown / _MIB
+        most = max(most, grown)
+        named = f"{sessions} sessions, calls of {events} events of {event_bytes} bytes"
+        if grown > _ALLOWED_MIB or held.pending > _PENDING_MIB * _MIB:
+            why.append(f"{named}: {grown:.0f} MiB more, {held.pending} bytes pending in one")
+        if held.late or not held.durable:
+            why.append(f"{named}: {held.late} calls unanswered after it, {held.durable} durable")
+    what = f"memory, disk still for {BLOCKED_S:.0f} s under load"
+    return Result(23, what, f"{most:.0f} MiB more", f"{_ALLOWED_MIB} MiB", not why, tuple(why))

@@ -29,6 +29,8 @@ _BULKY = frozenset(
 )
 _MOST_BULKY = 16
 """Calls with large replies that wait for their turn; beyond that the connection is not read."""
+_MOST_WAITING_BYTES = 1024 * 1024
+"""Of the lines whose calls are in flight; one is taken however large it is."""
 
 
 class Serving:
@@ -54,6 +56,7 @@ class Serving:
         self._bulky_batch = trio.Event()
         self._bulky_batch.set()
         self._bulky = 0
+        self._waiting_bytes = 0
         self.running = 0
 
     async def wait_room(self) -> None:
@@ -65,7 +68,11 @@ class Serving:
             await self.wait_less()
 
     def _has_room(self) -> bool:
-        return self.running < self._limits.max_calls_in_flight and self._bulky < _MOST_BULKY
+        return (
+            self.running < self._limits.max_calls_in_flight
+            and self._bulky < _MOST_BULKY
+            and self._waiting_bytes < _MOST_WAITING_BYTES
+        )
 
     async def wait_less(self) -> None:
         """Wait until a call has ended."""
@@ -109,6 +116,7 @@ class Serving:
             self._lanes[session_id] = call
         self.running += 1
         self._bulky += request.method in _BULKY
+        self._waiting_bytes += size
         if request.has_id:
             self._in_flight[request.id] = call
         return call
@@ -118,6 +126,7 @@ class Serving:
         call.answered.set()
         self.running -= 1
         self._bulky -= call.request.method in _BULKY
+        self._waiting_bytes -= call.size
         self._less.set()
         if self._in_flight.get(call.request.id) is call:
             del self._in_flight[call.request.id]

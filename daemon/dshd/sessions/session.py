@@ -48,6 +48,10 @@ class Runtime:
     read_limiter: trio.CapacityLimiter
 
 
+EVENT_BYTES = 768
+"""About what an event takes in memory beyond the bytes that it came in."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """Events that a call wants to append, as they came.
@@ -70,6 +74,11 @@ class Asked:
     def count(self) -> int:
         """How many events it comes to."""
         return len(self.events) + (self.added is not None)
+
+    @property
+    def held_bytes(self) -> int:
+        """About what its events take in memory while they wait for the disk."""
+        return self.size + EVENT_BYTES * self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +229,9 @@ class Session:
                     raise self.seq_conflict(asked.expected_seq)
                 return found
             room = self._limits.max_pending_bytes - self.drain.pending_bytes
-            if asked.size <= room or self.drain.clean:
+            if asked.held_bytes <= room or self.drain.clean:
                 return self._admit_nowait(asked)
-            await self.drain.wait_room(asked.size, self._limits.max_pending_bytes)
+            await self.drain.wait_room(asked.held_bytes, self._limits.max_pending_bytes)
 
     def _admit_nowait(self, asked: Asked) -> Admission:
         self._check_sizes(asked)
@@ -241,7 +250,7 @@ class Session:
         self.fold.commit()
         if lead:
             self.end_seed_due = False
-        self._queue([*lead, *events], asked.size)
+        self._queue([*lead, *events], asked.held_bytes)
         return Admission(first, first + len(events))
 
     def _check_sizes(self, asked: Asked) -> None:
