@@ -27,11 +27,13 @@ from support.adapters import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from _pytest.mark.structures import ParameterSet
 
     from support.daemon import DaemonProcess
+    from support.warm import Warm
 
 
 class Framework(NamedTuple):
@@ -98,59 +100,95 @@ def is_installed(module: str) -> bool:
         return False
 
 
-def agent_of(framework: str, daemon: DaemonProcess, folder: Path, *options: str) -> Agent:
-    order = () if FRAMEWORKS[framework].parallel else ("sequential=yes",)
-    return Agent(f"{framework}_agent.py", daemon, folder, (*order, *options))
+class Bench:
+    """Makes the test agents of one framework: forked from an interpreter that has it imported, or in new ones."""
+
+    def __init__(self, framework: str, warm: Callable[[str], Warm]) -> None:
+        self.how = FRAMEWORKS[framework]
+        self.framework = framework
+        self._script = f"{framework}_agent.py"
+        self._warm = warm
+
+    def agent(
+        self, daemon: DaemonProcess, folder: Path, *options: str, cold: bool = False
+    ) -> Agent:
+        order = () if self.how.parallel else ("sequential=yes",)
+        warm = None if cold else self._warm(self._script)
+        return Agent(self._script, daemon, folder, (*order, *options), warm=warm)
 
 
-def case(framework: str, *more: str) -> ParameterSet:
+@pytest.fixture
+def bench(framework: str, warm: Callable[[str], Warm]) -> Bench:
+    return Bench(framework, warm)
+
+
+def case(framework: str, *more: str, slow: bool = False) -> ParameterSet:
     module = FRAMEWORKS[framework].module
     missing = pytest.mark.skipif(
         not is_installed(module), reason=f"{module} is not installed here: make adapters"
     )
-    return pytest.param(framework, *more, marks=missing, id="-".join([framework, *more]))
+    marks = (missing, pytest.mark.slow) if slow else missing
+    return pytest.param(framework, *more, marks=marks, id="-".join([framework, *more]))
 
 
 ALL = [case(framework) for framework in FRAMEWORKS]
 REISSUING = [case(key) for key, one in FRAMEWORKS.items() if one.reissues]
+QUICK_POINTS = ("in-tool", "after-step")
 KILLS = [
-    case(key, mode, point)
+    case(key, mode, point, slow=mode != framework.modes[0] and point not in QUICK_POINTS)
     for key, framework in FRAMEWORKS.items()
     for mode in framework.modes
     for point in (framework.points if mode == framework.modes[0] else FEW_POINTS)
+]
+OTHER_MODES = [
+    case(key, mode, slow=mode != framework.modes[-1])
+    for key, framework in FRAMEWORKS.items()
+    for mode in framework.modes[1:]
 ]
 
 
 @pytest.mark.parametrize(("framework", "mode", "point"), KILLS)
 def test_a_killed_agent_goes_on_and_runs_nothing_twice(
-    daemon: DaemonProcess, tmp_path: Path, framework: str, mode: str, point: str
+    daemon: DaemonProcess, tmp_path: Path, bench: Bench, mode: str, point: str
 ) -> None:
-    check_killed_and_resumed(agent_of(framework, daemon, tmp_path, f"mode={mode}"), point)
+    check_killed_and_resumed(bench.agent(daemon, tmp_path, f"mode={mode}"), point)
+
+
+@pytest.mark.parametrize("framework", ALL)
+def test_nothing_of_it_depends_on_an_interpreter_that_has_seen_the_framework(
+    daemon: DaemonProcess, tmp_path: Path, bench: Bench
+) -> None:
+    check_killed_and_resumed(bench.agent(daemon, tmp_path, cold=True), "in-tool")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("framework", ALL)
-def test_nothing_runs_when_the_log_cannot_be_kept(
-    tmp_path: Path, framework: str, fault: str
+def test_nothing_runs_when_the_log_cannot_be_kept(tmp_path: Path, bench: Bench, fault: str) -> None:
+    for moment in MOMENTS:
+        check_stopped_with(bench, fault, moment, bench.how.modes[0], tmp_path / moment)
+    tell(bench.how.name, fault, fault_outcome(bench.how.told))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("framework", "mode"), OTHER_MODES)
+def test_nor_in_any_other_way_of_running_the_agent(
+    tmp_path: Path, bench: Bench, mode: str, fault: str
 ) -> None:
-    how = FRAMEWORKS[framework]
-    runs = [(moment, how.modes[0]) for moment in MOMENTS]
-    runs += [
-        ("in-body" if number % 2 else "after-answer", m) for number, m in enumerate(how.modes[1:])
-    ]
-    for number, (moment, mode) in enumerate(runs):
-        base = tmp_path / str(number)
-        with daemon_for(fault, base) as own:
-            agent = agent_of(framework, own, base / "agent", f"mode={mode}", *how.chain)
-            check_stopped_by(fault, moment, agent)
-    tell(how.name, fault, fault_outcome(how.told))
+    moment = MOMENTS[1 + bench.how.modes.index(mode) % 2]
+    check_stopped_with(bench, fault, moment, mode, tmp_path / moment)
+
+
+def check_stopped_with(bench: Bench, fault: str, moment: str, mode: str, base: Path) -> None:
+    with daemon_for(fault, base) as own:
+        agent = bench.agent(own, base / "agent", f"mode={mode}", *bench.how.chain)
+        check_stopped_by(fault, moment, agent)
 
 
 @pytest.mark.parametrize("framework", REISSUING)
 def test_calls_that_never_began_are_issued_again_where_that_is_wanted(
-    daemon: DaemonProcess, tmp_path: Path, framework: str
+    daemon: DaemonProcess, tmp_path: Path, bench: Bench
 ) -> None:
-    agent = agent_of(framework, daemon, tmp_path, "unstarted=reissue")
+    agent = bench.agent(daemon, tmp_path, "unstarted=reissue")
     assert agent.run("after-answer")[0] == -9
     code, output = agent.run("none")
     assert code == 0, output
@@ -160,9 +198,9 @@ def test_calls_that_never_began_are_issued_again_where_that_is_wanted(
 
 @pytest.mark.parametrize("framework", [one for one in ALL if one.id != "claude"])
 def test_a_hook_that_knows_what_became_of_a_call_is_believed(
-    daemon: DaemonProcess, tmp_path: Path, framework: str
+    daemon: DaemonProcess, tmp_path: Path, bench: Bench
 ) -> None:
-    agent = agent_of(framework, daemon, tmp_path, "verify=the bank")
+    agent = bench.agent(daemon, tmp_path, "verify=the bank")
     assert agent.run("in-tool")[0] == -9
     code, output = agent.run("none")
     assert code == 0, output

@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ import pytest
 
 from support.daemon import DaemonProcess, open_daemon
 from support.rpc import CallRefusedError, Connection
+from support.warm import Order, Run, Warm, cold, end
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -65,36 +65,28 @@ class Agent:
     folder: Path
     options: tuple[str, ...] = ()
     session: str = ""
+    warm: Warm | None = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.session = self.session or f"agent-{uuid4()}"
 
-    def start(self, point: str, *options: str) -> subprocess.Popen[bytes]:
+    def start(self, point: str, *options: str) -> Run:
         """Start one run and return at once; `finish` ends it."""
-        argv = [sys.executable, str(AGENTS / self.script), str(self.daemon.socket), self.session]
-        with self._output.open("wb") as output:
-            return subprocess.Popen(
-                [*argv, str(self.folder), point, *self.options, *options],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=self.daemon.env | {"OPENAI_AGENTS_DISABLE_TRACING": "1"},
-                start_new_session=True,
-            )
+        argv = [str(self.daemon.socket), self.session, str(self.folder), point]
+        env = self.daemon.env | {"OPENAI_AGENTS_DISABLE_TRACING": "1"}
+        order = Order([*argv, *self.options, *options], env, self._output)
+        return self.warm.start(order) if self.warm else cold(AGENTS / self.script, order)
 
-    def finish(self, process: subprocess.Popen[bytes]) -> tuple[int, str]:
-        """Wait for a run's end, kill what it left behind (an SDK's own program), return exit code and output."""
+    def finish(self, run: Run) -> tuple[int, str]:
+        """Wait for a run's end, kill what it left behind, return exit code and output."""
         try:
-            process.wait(LIMIT_S)
+            code = run.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
-            process.kill()
             raise AssertionError(f"the agent hangs:\n{self._output.read_text()}") from None
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        return process.returncode, self._output.read_text("utf-8", "replace")
+            end(run)
+        return code, self._output.read_text("utf-8", "replace")
 
     def run(self, point: str, *options: str) -> tuple[int, str]:
         """Run it to its end; return exit code and output."""
@@ -184,22 +176,18 @@ def check_guidance(request: list[dict[str, Any]], repaired: dict[str, str]) -> N
 
 
 def check_stored(agent: Agent, stored: Sequence[dict[str, Any]]) -> None:
-    """The log is whole, closed, and passes `dshd verify`."""
+    """The log is whole and closed."""
     asked = [e["data"]["callId"] for e in stored if e["type"] == "tool/call"]
     assert len(asked) == len(set(asked))
     assert [event["seq"] for event in stored] == list(range(len(stored)))
     view = agent.daemon.call("session.stat", id=agent.session)["session"]
     assert (view["state"], view["problem"]) == ("idle", None)
-    argv = [
-        sys.executable,
-        "-m",
-        "dshd.main",
-        "verify",
-        agent.session,
-        "--root",
-        str(agent.daemon.root),
-    ]
-    done = subprocess.run(argv, capture_output=True, text=True, env=agent.daemon.env, check=False)
+
+
+def check_verified(daemon: DaemonProcess) -> None:
+    """Every log that the runs left passes `dshd verify`."""
+    argv = [sys.executable, "-m", "dshd.main", "verify", str(daemon.root)]
+    done = subprocess.run(argv, capture_output=True, text=True, env=daemon.env, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
