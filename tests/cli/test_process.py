@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import pty
-import resource
 import struct
 import subprocess
 import sys
@@ -33,15 +32,22 @@ FORBIDDEN = {
     "inspect",
     "jsonrpcserver",
     "jsonschema",
+    "ipaddress",
     "logging",
     "msgspec",
+    "pathlib",
+    "platform",
     "rich",
     "shutil",
     "sniffio",
     "structlog",
+    "sqlite3",
     "subprocess",
+    "tempfile",
     "trio",
     "typing_extensions",
+    "urllib.parse",
+    "uuid",
     "zstandard",
 }
 SHOW_MODULES = """
@@ -86,25 +92,6 @@ def test_list_loads_only_what_it_needs(daemon: ScriptedDaemon) -> None:
     assert loaded & FORBIDDEN == set()
     verbs = {f"dsh_client.cli.commands.{verb.name}" for verb in VERBS}
     assert loaded & verbs == {"dsh_client.cli.commands.list"}
-
-
-def processor_seconds(command: list[str]) -> float:
-    """Return what a command costs at its best of some runs; other tests run beside this one."""
-    spent: list[float] = []
-    for _ in range(8):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return min(spent)
-
-
-def test_list_takes_a_tenth_of_a_second(daemon: ScriptedDaemon) -> None:
-    fill(daemon, 20)
-    # A bare interpreter takes some 10 ms of a machine at rest: a slower or busier one gets more than the 100 ms.
-    bare = processor_seconds([sys.executable, "-I", "-S", "-c", "pass"])
-    spent = processor_seconds([*PROGRAM, "--socket", str(daemon.path), "list"])
-    assert spent < max(0.1, 10 * bare)
 
 
 @pytest.mark.parametrize("locale", ["C", "POSIX", "en_US.ISO-8859-1", ""])
