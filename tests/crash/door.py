@@ -12,6 +12,7 @@ import inspect
 import os
 import signal
 import stat
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
@@ -157,7 +158,8 @@ class Door(RealDisk):
         if kind == "write" and (fault.half or fault.kill == "half"):
             self._passed(kind, call, (args[0], bytes(args[1])[: len(args[1]) // 2]), options)
         if fault.kill == "after":
-            call(*args, **options)
+            with suppress(OSError):  # a directory that is there already
+                call(*args, **options)
         if fault.cut:
             for one in self._files.values():
                 one.lost += one.fresh
