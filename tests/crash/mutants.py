@@ -22,17 +22,17 @@ import time
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from crash.mutating import function_of, mutant, places
+from crash.mutating import function_of, marked, mutant, places
 from crash.proof import Result, Size, not_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import CodeType, FrameType
 
 _TESTS = Path(__file__).resolve().parent.parent
 _STORAGE = tuple(
@@ -96,12 +96,8 @@ class Trial:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Find out who calls what, then try every mutant."""
-        codes = {
-            function_of(module, function).__code__: (module, function)
-            for module, function, _, _ in self.chosen
-        }
-        for item in session.items:
-            self._watch(session, item, codes)
+        for module in {one[0] for one in self.chosen}:
+            self._watch(session, module)
         if session.testsfailed:
             raise session.Failed("the tests fail without a mutant")
         for one in self.chosen:
@@ -113,27 +109,22 @@ class Trial:
                 )
         return True
 
-    def _watch(
-        self,
-        session: pytest.Session,
-        item: pytest.Item,
-        codes: dict[CodeType, tuple[str, str]],
-    ) -> None:
-        """Run a test as it is and note what it calls."""
-        called: set[tuple[str, str]] = set()
-
-        def note(frame: FrameType, event: str, _: Any) -> None:
-            if event == "call" and frame.f_code in codes:
-                called.add(codes[frame.f_code])
-
-        began = time.monotonic()
-        sys.setprofile(note)
-        try:
+    def _watch(self, session: pytest.Session, module: str) -> None:
+        """Run the tests as they are and note what they call."""
+        functions = {one[1]: function_of(*one[:2]) for one in self.chosen if one[0] == module}
+        before = {name: function.__code__ for name, function in functions.items()}
+        called: set[str] = set()
+        vars(import_module(module))["_called_"] = called
+        for name, function in functions.items():
+            function.__code__ = marked(module, name)
+        for item in session.items:
+            called.clear()
+            began = time.monotonic()
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
-        finally:
-            sys.setprofile(None)
-        for function in called:
-            self._callers[function].append((time.monotonic() - began, item))
+            for name in called:
+                self._callers[module, name].append((time.monotonic() - began, item))
+        for name, function in functions.items():
+            function.__code__ = before[name]
 
     def _try(
         self, session: pytest.Session, module: str, function: str, place: int, variant: int

@@ -103,6 +103,18 @@ def mutant(module: str, place: int, variant: int) -> Mutant | None:
     return Mutant(module, function, line, f"`{before}` becomes `{after}`", code)
 
 
+def marked(module: str, function: str) -> CodeType:
+    """Return a function's code that first adds its name to `_called_`, a set among the module's globals."""
+    tree = ast.parse(_source(module))
+    node: ast.AST = tree
+    for part in function.split("."):
+        inside = [one for one in ast.iter_child_nodes(node) if getattr(one, "name", "") == part]
+        node = inside[-1]
+    assert isinstance(node, ast.FunctionDef)
+    node.body[:0] = ast.parse(f"_called_.add({function!r})").body
+    return _code_of(compile(ast.fix_missing_locations(tree), module, "exec"), function)
+
+
 def _source(module: str) -> str:
     return Path(str(import_module(module).__file__)).read_text("utf-8")
 

@@ -31,6 +31,7 @@ class RecordingDisk(PowerDisk):
     Attributes:
         watching: Whether anything is judged.
         watched: The numbers of the syncs in front of which it is.
+        most: How many states are looked at, beside those of others that the same judge saw.
         operations: How many calls changed or synced something.
         problems: What was found.
     """
@@ -41,6 +42,7 @@ class RecordingDisk(PowerDisk):
         self.turns = Turns(random.Random(seed))  # noqa: S311  # the same turns every time
         self.watching = True
         self.watched = range(2**30)
+        self.most = 2**30
         self.operations = 0
         self.problems: list[str] = []
         self._judge, self._grain = judge, grain
@@ -58,6 +60,8 @@ class RecordingDisk(PowerDisk):
     def look(self) -> None:
         """Judge all that is possible now."""
         for moment in self.moments(self._grain, self.rng):
+            if len(self._judge.disks) >= self.most:
+                return
             self.problems += self._judge.complaints(moment, self.told)
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GRAINS = {
-    Size.QUICK: Grain(cuts=2, names=4),
-    Size.FULL: Grain(cuts=300),
+    Size.QUICK: Grain(cuts=1, names=2),
+    Size.FULL: Grain(cuts=300, names=32),
     Size.RELEASE: Grain(cuts=1200, names=200, mixtures=200),
 }
 MORE = Grain(cuts=20, names=24, mixtures=300)
@@ -42,7 +42,10 @@ def _whole(size: Size) -> Iterator[Result]:
     judge, problems, operations = Judge(sent(WHOLE)), list[str](), 0
     for seed in count(1):
         grain = GRAINS[size] if seed == 1 else MORE
-        disk = run(WHOLE, RecordingDisk(judge, grain, seed))
+        disk = RecordingDisk(judge, grain, seed)
+        if seed > 1:
+            disk.most = wanted
+        run(WHOLE, disk)
         problems += [f"seed {seed}: {problem}" for problem in disk.problems]
         operations = operations or disk.operations
         if len(judge.disks) >= wanted or problems:
