@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,11 +21,11 @@ from dsh_protocol.errors import DshdError, InvalidParamsError, SessionNotFoundEr
 from dshd.sessions.texts import match_of, shown, text_of
 from dshd.sessions.threads import in_thread
 from dshd.storage.textindex import (
+    Excerpts,
     IndexDamagedError,
     Indexed,
     IndexUnusableError,
     TextIndex,
-    excerpts,
     set_aside,
 )
 
@@ -245,22 +246,25 @@ class Search:
             raise IndexUnusableError("it was closed")
         few = index.find(match)
         hits: list[_Hit] = []
-        for source, below, before in _from(sources, asked):
-            most = _most(asked, len(hits), before)
-            if most <= 0:
-                continue
-            if few is None:
-                seqs = index.find_in(source.id, match, most, below)
-            else:
-                seqs = [seq for seq in few.get(source.id, ()) if below is None or seq < below]
-            looked_up = self._looked_up(source, match, seqs[:most])
-            for told, (seq, excerpt) in enumerate(looked_up, before + 1):
-                hits.append(_Hit(source.view, seq, excerpt, told))
-            if len(hits) > asked.limit:
-                break
+        with closing(Excerpts(match)) as looking:
+            for source, below, before in _from(sources, asked):
+                most = _most(asked, len(hits), before)
+                if most <= 0:
+                    continue
+                if few is None:
+                    seqs = index.find_in(source.id, match, most, below)
+                else:
+                    seqs = [seq for seq in few.get(source.id, ()) if below is None or seq < below]
+                looked_up = self._looked_up(source, looking, seqs[:most])
+                for told, (seq, excerpt) in enumerate(looked_up, before + 1):
+                    hits.append(_Hit(source.view, seq, excerpt, told))
+                if len(hits) > asked.limit:
+                    break
         return hits
 
-    def _looked_up(self, source: _Source, match: str, seqs: Sequence[int]) -> list[tuple[int, str]]:
+    def _looked_up(
+        self, source: _Source, looking: Excerpts, seqs: Sequence[int]
+    ) -> list[tuple[int, str]]:
         """Return those of a session's events that match indeed."""
         if not seqs:
             return []
@@ -274,7 +278,7 @@ class Search:
                 texts += _Reading(handle, seq, seq + 1).rows(1)
         finally:
             handle.close()
-        return [(seq, shown(excerpt)) for seq, excerpt in excerpts(match, texts)]
+        return [(seq, shown(excerpt)) for seq, excerpt in looking.of(texts)]
 
     # ------------------------------------------------------------------ without it
 
@@ -303,8 +307,9 @@ class Search:
         try:
             ends = [end for end in (source.end, below) if end is not None]
             reading = _Reading(handle, 0, min(ends, default=None))
-            while not reading.ended:
-                found += excerpts(match, list(reading.rows(_STEP_CHARACTERS)))
+            with closing(Excerpts(match)) as looking:
+                while not reading.ended:
+                    found += looking.of(list(reading.rows(_STEP_CHARACTERS)))
         finally:
             handle.close()
         last = sorted(found, reverse=True)[:most]

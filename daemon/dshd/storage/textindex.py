@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -232,17 +232,35 @@ _WORDS = 24
 _BEFORE, _AFTER = 80, 160
 
 
-def excerpts(match: str, texts: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return which of some numbered texts match, newest first, each with what stands around the first place."""
-    with closing(sqlite3.connect(":memory:")) as db:
-        db.execute("CREATE VIRTUAL TABLE texts USING fts5(body, tokenize='unicode61')")
-        db.executemany("INSERT INTO texts(rowid, body) VALUES(?,?)", texts)
-        rows = db.execute(
-            "SELECT rowid, snippet(texts, 0, ?, '', '…', ?) FROM texts WHERE texts MATCH ?"
-            " ORDER BY rowid DESC",
-            (_MARK, _WORDS, match),
-        ).fetchall()
-    return [(seq, _cut(text)) for seq, text in rows]
+class Excerpts:
+    """Looks into texts for one question, in memory, by the rules of the index.
+
+    Args:
+        match: The question.
+    """
+
+    def __init__(self, match: str) -> None:
+        self._match = match
+        self._db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        self._db.execute("CREATE VIRTUAL TABLE texts USING fts5(body, tokenize='unicode61')")
+
+    def of(self, texts: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+        """Return which of some numbered texts match, newest first, each with what stands around the first place."""
+        self._db.execute("BEGIN")
+        try:
+            self._db.executemany("INSERT INTO texts(rowid, body) VALUES(?,?)", texts)
+            rows = self._db.execute(
+                "SELECT rowid, snippet(texts, 0, ?, '', '…', ?) FROM texts WHERE texts MATCH ?"
+                " ORDER BY rowid DESC",
+                (_MARK, _WORDS, self._match),
+            ).fetchall()
+        finally:
+            self._db.execute("ROLLBACK")
+        return [(seq, _cut(text)) for seq, text in rows]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._db.close()
 
 
 def _cut(text: str) -> str:

@@ -1,0 +1,166 @@
+"""The trash and the labels on a disk that fails at any call: a session is whole, and in one place."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dsh_protocol.errors import (
+    SessionBusyError,
+    SessionExistsError,
+    SessionNotFoundError,
+    WriteFailedError,
+)
+from dshd.storage.files import RealDisk
+from dshd.storage.jsonl.store import open_store
+from dshd.storage.store import Labels
+from storage.failing import FailingDisk
+from storage.samples import batch, made, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dshd.storage.jsonl.store import JsonlStore
+
+    Step = Callable[[JsonlStore], None]
+
+
+def delete(store: JsonlStore) -> None:
+    store.delete("s1")
+
+
+def undelete(store: JsonlStore) -> None:
+    store.undelete("s1")
+
+
+def label(store: JsonlStore) -> None:
+    store.write_labels("s1", Labels(title="after"))
+
+
+def prepared(root: Path, step: Step) -> None:
+    """A session with labels; in the trash, where it is to be brought back."""
+    made(root)
+    store = open_store(root)
+    store.write_labels("s1", Labels(title="before"))
+    if step is undelete:
+        store.delete("s1")
+
+
+def places(store: JsonlStore) -> tuple[int, int]:
+    """How many sessions there are, and how many lie in the trash."""
+    return len(list(store.list())), len(list(store.list_deleted()))
+
+
+@pytest.mark.parametrize("step", [delete, undelete, label])
+@pytest.mark.parametrize("sticky", [False, True])
+def test_a_failure_at_any_call_leaves_a_session_whole_in_one_place(
+    tmp_path: Path, step: Step, *, sticky: bool
+) -> None:
+    counting = FailingDisk()
+    prepared(tmp_path / "whole", step)
+    step(open_store(tmp_path / "whole", disk=counting))
+    assert len(counting.calls) > 5
+    for at in range(1, len(counting.calls) + 1):
+        root = tmp_path / f"at-{at}"
+        prepared(root, step)
+        failing = FailingDisk(at, errno.EIO, sticky=sticky)
+        with suppress(WriteFailedError, SessionNotFoundError):
+            step(open_store(root, disk=failing))
+        store = open_store(root)
+        here, away = places(store)
+        assert (here, away) in {(1, 0), (0, 1)}, (at, failing.calls)
+        if away:
+            store.undelete("s1")
+        assert read(store) == batch(0, 3)
+        labels = store.read_labels("s1")
+        assert labels is not None
+        assert labels.title in ({"before", "after"} if step is label else {"before"})
+        step_again = delete if step is undelete else step
+        step_again(store)
+
+
+def test_where_it_goes_is_durable_before_where_it_was(tmp_path: Path) -> None:
+    made(tmp_path)
+
+    class Noting(RealDisk):
+        """Notes what is renamed and which directories are synced, by their inodes."""
+
+        def __init__(self) -> None:
+            self.notes: list[object] = []
+
+        def rename(self, path: str, new: str, *, at: int) -> None:
+            super().rename(path, new, at=at)
+            self.notes.append("renamed")
+
+        def fsync(self, fd: int) -> None:
+            super().fsync(fd)
+            self.notes.append(self.fstat(fd).st_ino)
+
+    disk = Noting()
+    open_store(tmp_path, disk=disk).delete("s1")
+    (target,) = tmp_path.glob(".trash/*/--work--")
+    at = disk.notes.index("renamed")
+    trash = tmp_path / ".trash"
+    assert disk.notes[:at] == [path.stat().st_ino for path in (tmp_path, trash, target.parent)]
+    assert disk.notes[at + 1 :] == [path.stat().st_ino for path in (target, tmp_path / "--work--")]
+
+
+def test_a_session_that_another_handle_or_program_writes_to_stays(tmp_path: Path) -> None:
+    made(tmp_path)
+    store = open_store(tmp_path)
+    handle = store.open("s1", "write")
+    for other in (store, open_store(tmp_path)):
+        with pytest.raises(SessionBusyError):
+            other.delete("s1")
+    assert places(store) == (1, 0)
+    handle.close()
+    store.delete("s1")
+    assert places(store) == (0, 1)
+    with pytest.raises(SessionNotFoundError):
+        store.delete("s1")
+
+
+def test_a_session_that_lies_in_two_projects_goes_and_comes_back_as_it_was(tmp_path: Path) -> None:
+    log = made(tmp_path)
+    twin = tmp_path / "--other--" / "s1"
+    twin.mkdir(parents=True, mode=0o700)
+    (twin / log.name).write_bytes(log.read_bytes())
+    store = open_store(tmp_path)
+    store.delete("s1")
+    assert list(store.list()) == []
+    store.undelete("s1")
+    assert log.exists()
+    assert (twin / log.name).exists()
+    assert not list((tmp_path / ".trash").iterdir())
+
+
+def test_what_stands_in_its_place_is_not_written_over(tmp_path: Path) -> None:
+    log = made(tmp_path)
+    store = open_store(tmp_path)
+    store.delete("s1")
+    log.parent.mkdir()
+    (log.parent / "of-a-person").write_text("mine", "utf-8")
+    with pytest.raises(SessionExistsError, match="move it away"):
+        store.undelete("s1")
+    assert (log.parent / "of-a-person").read_text("utf-8") == "mine"
+    (log.parent / "of-a-person").unlink()
+    store.undelete("s1")
+    assert read(store) == batch(0, 3)
+
+
+def test_what_a_person_put_into_the_trash_is_no_session(tmp_path: Path) -> None:
+    made(tmp_path)
+    store = open_store(tmp_path)
+    store.delete("s1")
+    trash = tmp_path / ".trash"
+    (trash / "notes.txt").write_text("x", "utf-8")
+    (trash / "1234").mkdir()
+    (trash / "1700000000000-abcdef").symlink_to(tmp_path)
+    (trash / "1700000000001-abcdef" / "--work--" / "empty").mkdir(parents=True)
+    assert [one.session_id for one in store.list_deleted()] == ["s1"]
+    store.undelete("s1")
+    assert places(store) == (1, 0)
