@@ -71,6 +71,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof("cancellations", (120, 1800, 1800), promises=(22, 23)),
     Proof("worlds", (150, 1800, 36_000), promises=(35,)),
     Proof("activation", (180, 900, 7200), alone=True, promises=(16,)),
+    Proof("isolation", (300, 900, 3600), alone=True, promises=(18, 19, 20, 21, 23)),
 )
 
 

@@ -1,170 +1,32 @@
-"""No message keeps the event loop from everybody else for long.
-
-The daemon runs in the test's own loop, where every step of every task is measured: by the computing time of the loop's
-thread, so that a busy machine changes nothing.
-"""
+"""No message keeps the event loop from everybody else for long. See tests/support/loop_gap.py."""
 
 from __future__ import annotations
 
-import gc
-import json
-import shutil
-import tempfile
-import time
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import trio
 
-from dshd.lifecycle import serve
-from dshd.settings import Settings
-from support import events, turns
-from support.load import MIB, tell
-from support.rpc import Connection
+from support.load import tell
+from support.loop_gap import GAP_S, LINES, WORKS, Steps, longest_of_line, longest_of_work
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable
 
-GAP_S = 0.05
+    from support.rpc import Connection
+
 SLOW_MACHINE = 1.5
-
-
-class Steps(trio.abc.Instrument):
-    """The longest step that any task of the loop has taken, and whose it was."""
-
-    def __init__(self) -> None:
-        self.longest = 0.0
-        self.whose = ""
-        self._began = 0.0
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._began = time.thread_time()
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        seconds = time.thread_time() - self._began
-        if seconds > self.longest and "test_" not in task.name:
-            self.longest, self.whose = seconds, task.name
-
-
-@asynccontextmanager
-async def running() -> AsyncGenerator[tuple[Path, Steps], None]:
-    """A daemon in this loop: its socket, and what its steps take from now on."""
-    base = Path(tempfile.mkdtemp(prefix="dshd-"))
-    settings = Settings(socket=base / "s", root=base / "root", state_dir=base / "state")
-    for folder in (settings.root, settings.state_dir):
-        folder.mkdir(mode=0o700)
-    steps = Steps()
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve, settings)  # noqa: ASYNC113  # its socket says when it is there
-            while not settings.socket.exists():  # noqa: ASYNC110  # a file is no event
-                await trio.sleep(0.01)
-            gc.freeze()  # what the tests have loaded is not the daemon's to look through
-            trio.lowlevel.add_instrument(steps)
-            yield settings.socket, steps
-            trio.lowlevel.remove_instrument(steps)
-            nursery.cancel_scope.cancel()
-    finally:
-        shutil.rmtree(base)
-
-
-def call(method: str, params: Any, **style: Any) -> bytes:
-    request = {"jsonrpc": "2.0", "id": 99, "method": method, "params": params}
-    return json.dumps(request, **style).encode()
-
-
-def wide(value: Any, count: int) -> dict[str, Any]:
-    return {str(number): value for number in range(count)}
-
-
-LINES: dict[str, Callable[[], bytes]] = {
-    "a bomb of empty arrays": lambda: (
-        call("session.append", {"events": 0})[:-2] + b'"x":[' + b"[]," * 5_000_000 + b"[]]}}"
-    ),
-    "200,000 keys": lambda: call("session.stat", wide(1, 200_000)),
-    "90,000 keys": lambda: call("session.stat", wide(1, 90_000)),
-    "90,000 keys, spaced": lambda: call("session.stat", wide(1, 90_000), separators=(", ", ": ")),
-    "a defect behind 90,000 keys": lambda: call("session.stat", wide(1, 90_000))[:-3] + b"-0}}",
-    "no JSON behind 90,000 keys": lambda: call("session.stat", wide(1, 90_000))[:-3] + b"?}}",
-    "a long string": lambda: call("session.stat", {"id": "x" * (15 * MIB)}),
-    "a string of escapes": lambda: call("session.stat", {"id": "\n" * (7 * MIB)}),
-    "a string of pairs": lambda: call("session.stat", {"id": "😀" * MIB}),
-    "a long key": lambda: call("session.stat", {"\n" * (7 * MIB): 1}),
-    "backslashes without an end": lambda: b'{"id":1,"method":"' + b"\\" * (15 * MIB),
-    "white space": lambda: b"[" + b" " * (15 * MIB),
-    "100,000 brackets": lambda: b"[" * 100_000,
-    "a batch of numbers": lambda: b"[" + b"1," * 90_000 + b"1]",
-    "a batch of bad calls": lambda: b"[" + b'{"id":-0},' * 999 + b"1]",
-    "a batch of calls": lambda: b"[" + b",".join([call("session.list", {})] * 999) + b"]",
-    "a batch of unknown calls": lambda: b"[" + b",".join([call("?", {})] * 999) + b"]",
-    "discover": lambda: call("rpc.discover", {}),
-}
 
 
 @pytest.mark.parametrize("name", LINES)
 async def test_no_line_stalls_the_loop(name: str) -> None:
-    line = LINES[name]()
+    check(name, await longest_of_line(LINES[name]()))
 
-    def ask(socket: Path) -> None:
-        with Connection(socket, name="bad") as one:
-            one.send_line(line)
-            assert one.read_message()
 
-    async with running() as (socket, steps):
-        await trio.to_thread.run_sync(ask, socket)
-    check(name, steps)
+@pytest.mark.parametrize("work", WORKS)
+async def test_no_work_stalls_the_loop(work: Callable[[Connection], None]) -> None:
+    check(work.__name__, await longest_of_work(work))
 
 
 def check(name: str, steps: Steps) -> None:
     tell(f"{name}: {steps.longest * 1000:.0f} ms ({steps.whose.rpartition('.')[2]})")
     assert steps.longest <= GAP_S * SLOW_MACHINE, steps.whose
-
-
-def append_much(one: Connection) -> None:
-    handle = turns.begin_turn(one, "much")
-    one.call("session.append", **handle, events=[events.chunk("x")] * 10_000)
-    one.call("session.append", **handle, events=[events.chunk("x" * 500)] * 5000)
-    one.call("session.flush", **handle)
-
-
-def append_large(one: Connection) -> None:
-    handle = turns.begin_turn(one, "large")
-    for text in ("x" * (7 * MIB), "\n" * (2 * MIB), "é" * (2 * MIB)):
-        one.call("checkpoint.request", **handle, events=[events.chunk(text)])
-    one.call("session.append", **handle, events=[events.chunk("x" * 7 * MIB)] * 2)
-    for offset in range(4, 9):
-        one.call("session.read", id="large", offset=offset, maxBytes=16 * MIB)
-    one.call("session.messages", id="large")
-
-
-def follow_much(one: Connection) -> None:
-    append_much(one)
-    one.call("session.subscribe", id="much", fromSeq=0)
-    seen = 0
-    while seen < 15_000:
-        seen = one.notification()["params"]["events"][-1]["seq"]
-    one.call("session.read", id="much", maxBytes=16 * MIB)
-
-
-def have_many(one: Connection) -> None:
-    for number in range(400):
-        name = f"s{number}"
-        created = one.call("session.create", id=name)
-        one.call("session.append", id=name, writer=created["writer"], events=[events.title()])
-        one.call("session.close", id=name, writer=created["writer"])
-    one.call("session.list", limit=1000)
-    one.call("daemon.status")
-    one.call("daemon.metrics")
-
-
-@pytest.mark.parametrize("work", [append_much, append_large, follow_much, have_many])
-async def test_no_work_stalls_the_loop(work: Callable[[Connection], None]) -> None:
-    def ask(socket: Path) -> None:
-        with Connection(socket, name="busy") as one:
-            work(one)
-
-    async with running() as (socket, steps):
-        await trio.to_thread.run_sync(ask, socket)
-    check(work.__name__, steps)

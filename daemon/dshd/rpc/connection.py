@@ -97,7 +97,7 @@ class _Connection:
         self._stream = stream
         self._peer = peer
         self._limits = services.settings.limits
-        self._outbox = Outbox(stream, self._limits)
+        self._outbox = Outbox(stream, self._limits, services.making)
         self._incoming = Incoming(stream, self._limits, self._is_owed)
         self._reading = trio.CancelScope()
         self._blank_lines = 0
@@ -110,6 +110,7 @@ class _Connection:
                 self._serving = Serving(self._services, self._dispatcher, self._connected)
                 await self._run(nursery)
         finally:
+            self._outbox.drop()
             # once more, now that no call is left that may have been given a handle meanwhile
             self._services.registry.lose_connection(self._connected)
 

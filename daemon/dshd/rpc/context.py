@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dshd.rpc.making import Making
 from dshd.sessions.checkpoints import Caller
 from dshd.sessions.claims import Taker
 
@@ -35,6 +36,7 @@ class Services:
         started_at: Epoch milliseconds.
         places: One for every connection that is served at a time.
         stopping: Set when the daemon is to end; connections then finish what is in flight.
+        making: Who makes a large reply, over all connections.
     """
 
     settings: Settings
@@ -48,6 +50,7 @@ class Services:
     started_at: int
     places: trio.CapacityLimiter
     stopping: trio.Event
+    making: Making = field(default_factory=Making)
 
 
 @dataclass(eq=False, slots=True)

@@ -6,11 +6,16 @@ does not read costs the bytes of its budget and then its connection.
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import trio
 
+from dshd.rpc.making import PRESSED_S, SMALL_SHARE, Making
+
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from dsh_protocol.limits import Limits
     from dshd.rpc.duplex import Duplex
 
@@ -23,10 +28,13 @@ class Outbox:
     Args:
         stream: To write to.
         limits: The budget in bytes, and how long a peer may take nothing of what waits for it.
+        making: Of the daemon, where all connections' replies count; one of its own by default.
     """
 
-    def __init__(self, stream: Duplex, limits: Limits) -> None:
+    def __init__(self, stream: Duplex, limits: Limits, making: Making | None = None) -> None:
         self._stream = stream
+        self._making = making or Making()
+        self._one_large = trio.CapacityLimiter(1)
         self._budget = limits.max_unsent_bytes
         self._patience = limits.unsent_seconds
         self._lines: list[bytes] = []
@@ -43,15 +51,18 @@ class Outbox:
         self._lines.append(line)
         self._lines.append(b"\n")
         self._size += len(line) + 1
+        self._making.count(len(line) + 1)
         self._wake.set()
 
     def hold(self, size: int) -> None:
         """Count a reply that is made and may not go yet, because it waits for its turn."""
         self._held += size
+        self._making.count(size)
 
     def release(self, size: int) -> None:
         """Count it no longer: it is put, or dropped."""
         self._held -= size
+        self._making.count(-size)
         self._tell_room()
 
     def finish(self) -> None:
@@ -59,15 +70,35 @@ class Outbox:
         self._finished = True
         self._wake.set()
 
+    def drop(self) -> None:
+        """Give up what is queued: the connection has ended."""
+        self._finished = True
+        self._lines.clear()
+        self._making.count(-self._size)
+        self._size = 0
+
     @property
     def has_room(self) -> bool:
-        """Whether what is queued is within the budget."""
-        return self._size <= self._budget
+        """Whether what is queued is within the budget, which is a small one while all connections hold too much."""
+        return self._size <= (SMALL_SHARE if self._making.is_tight else self._budget)
+
+    @asynccontextmanager
+    async def large(self, *, refused: bool = True) -> AsyncGenerator[None, None]:
+        """Wait to make a large reply: one at a time, and none while the peer has yet to read the last ones.
+
+        Raises:
+            OverloadedError: All connections hold too much for too long; not where it is not to be `refused`.
+        """
+        async with self._one_large:
+            await self.wait_idle()
+            async with self._making.turn(refused=refused):
+                yield
 
     async def wait_room(self) -> None:
         """Wait until what is queued is within the budget: a caller that makes more waits here first."""
         while not self.has_room:
-            await self._room.park()
+            with trio.move_on_after(PRESSED_S):  # others may have made room
+                await self._room.park()
 
     async def wait_idle(self) -> None:
         """Wait until little is queued or held: whoever makes a large reply waits here first."""
@@ -102,12 +133,20 @@ class Outbox:
                 sent = await self._send_some(left)
                 left = left[sent:]
                 self._size -= sent
+                self._making.count(-sent)
                 self._tell_room()
 
     async def _send_some(self, data: memoryview) -> int:
-        """Send what the kernel takes. A peer that reads at all is never too slow, whoever stood still meanwhile."""
+        """Send what the kernel takes. A peer that reads at all is never too slow, whoever stood still meanwhile.
+
+        One that takes nothing of a large reply is given up sooner while others wait for the room that it takes.
+        """
         with trio.fail_after(self._patience):
-            return await self._stream.send_some(data)
+            while True:
+                with trio.move_on_after(PRESSED_S):
+                    return await self._stream.send_some(data)
+                if self._making.is_pressed and len(data) > SMALL_SHARE:
+                    raise trio.TooSlowError
 
 
 def _pieces(lines: list[bytes]) -> list[bytes]:

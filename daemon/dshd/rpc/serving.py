@@ -25,12 +25,21 @@ if TYPE_CHECKING:
 
 _CANCEL = frozenset({"$/cancelRequest", "$/cancel_request"})
 _BULKY = frozenset(
-    {"session.read", "session.messages", "session.list", "daemon.metrics", "rpc.discover"}
+    {
+        "session.read",
+        "session.messages",
+        "session.list",
+        "session.search",
+        "daemon.metrics",
+        "rpc.discover",
+    }
 )
 _MOST_BULKY = 16
 """Calls with large replies that wait for their turn; beyond that the connection is not read."""
 _MOST_WAITING_BYTES = 1024 * 1024
 """Of the lines whose calls are in flight; one is taken however large it is."""
+_BULKY_BYTES = 4 * 1024 * 1024
+"""About the largest reply of one."""
 
 
 class Serving:
@@ -52,7 +61,6 @@ class Serving:
         self._lanes: dict[str, Call] = {}
         self._in_flight: dict[Any, Call] = {}
         self._less = trio.Event()
-        self._making = trio.CapacityLimiter(1)
         self._bulky_batch = trio.Event()
         self._bulky_batch.set()
         self._bulky = 0
@@ -188,11 +196,8 @@ class Serving:
         context = Context(self._services, self._connected, call)
         if call.request.method not in _BULKY:
             return await self._dispatcher.dispatch(context)
-        async with (
-            self._making
-        ):  # one at a time, and none while the peer has yet to read the last ones
-            if not call.in_batch:
-                await self._outbox.wait_idle()
+        making = self._services.making.place() if call.in_batch else self._outbox.large()
+        async with making:
             return await self._dispatcher.dispatch(context)
 
     def _cancel(self, request: Request) -> None:
@@ -265,9 +270,15 @@ class Serving:
         calls = dict.fromkeys(item for item in items if isinstance(item, Call))
         answers = _Answers(len(items), self._limits.max_line_bytes)
         after, done = turn
+        bulky = sum(call.request.method in _BULKY for call in calls)
         try:
             await after.wait()
-            async with trio.open_nursery() as nursery:
+            async with (
+                self._services.making.reserved(
+                    min(bulky * _BULKY_BYTES, self._limits.max_line_bytes)
+                ),
+                trio.open_nursery() as nursery,
+            ):
                 for at, item in enumerate(items):
                     if isinstance(item, bytes):
                         answers.set(at, item)
@@ -283,6 +294,8 @@ class Serving:
             for call in calls:
                 if call.after_reply is not None:
                     call.after_reply()
+        except OverloadedError as error:  # no room for the answers, so nothing was begun
+            self._outbox.put(envelope.encode_error(None, error))
         finally:
             done.set()
             for call in calls:

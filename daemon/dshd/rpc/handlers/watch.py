@@ -91,13 +91,15 @@ async def _send_next(context: Context, subscription_id: str, watcher: Watcher) -
 async def _catch_up(context: Context, subscription_id: str, watcher: Watcher) -> None:
     """Send a page of stored events, or join the watcher to the live ones where there is none left."""
     registry = context.services.registry
-    watcher.missed = False
-    events = await reading.durable_page(registry, watcher.session_id, watcher.next_seq)
-    if events:
-        await _send_events(context, subscription_id, events)
-        watcher.next_seq += len(events)
-    elif not watcher.missed:
-        watcher.joined = True
+    async with context.connection.outbox.large(refused=False):
+        # in here, or every subscription of a peer that does not read would hold a page
+        watcher.missed = False
+        events = await reading.durable_page(registry, watcher.session_id, watcher.next_seq)
+        if events:
+            _tell(context, "session.event", subscription_id, events=events)
+            watcher.next_seq += len(events)
+        elif not watcher.missed:
+            watcher.joined = True
 
 
 async def _send_events(context: Context, subscription_id: str, events: list[msgspec.Raw]) -> None:
