@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from dsh_client.errors import AnswerUnreadableError, ClientError
@@ -250,4 +249,6 @@ def decode_answer(line: bytes) -> Any:
 
 def _long_integer(digits: str) -> int:
     # int() refuses more than 4,300 digits, which a stored log may hold
+    from decimal import Decimal  # noqa: PLC0415  # a command starts faster without it, and few numbers need it
+
     return int(Decimal(digits))
