@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -53,3 +55,16 @@ def test_a_long_line_in_small_pieces_is_joined_once() -> None:
     (line,) = splitter.feed(b"\n")
     assert len(line) == 5_000_000
     assert time.process_time() - began < 5  # joining at every piece would take minutes
+
+
+def test_a_line_that_is_too_long_is_let_go_of_at_once() -> None:
+    splitter = LineSplitter(100_000)
+    tracemalloc.start()
+    try:
+        with suppress(FrameTooLargeError):
+            for _ in range(20):
+                splitter.feed(bytes(bytearray(8_000)))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 50_000
