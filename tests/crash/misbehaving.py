@@ -1,8 +1,8 @@
 """`dshd` with a disk that misbehaves for some sessions, by their ids: `python -m crash.misbehaving serve …`.
 
-`slow…`: each sync takes two seconds. `sealed…`: once armed (a file of that name in the root), an append fails and cannot
-be undone. `stuck…`: while armed, a sync does not end. The one rule: all other sessions have an ordinary disk, whose syncs
-take five milliseconds.
+`slow…`: each sync takes two seconds. `sealed…`: once armed (a file of that name in the root), an append fails and
+cannot be undone. `stuck…`: while armed, a sync does not end. The one rule: all other sessions have an ordinary disk,
+whose syncs take five milliseconds.
 """
 
 from __future__ import annotations
