@@ -97,7 +97,9 @@ Message: TypeAlias = Request | Refusal | Batch
 
 def is_blank(line: bytes) -> bool:
     r"""Whether a line holds nothing: such a line, a lone `\r` among them, is passed over, and counted."""
-    return not line.strip(b" \t\r\n")
+    if line[:1].strip(b" \t\r\n"):
+        return False  # at once, whatever follows: to strip megabytes takes tens of milliseconds
+    return not line or (line.isspace() and b"\v" not in line and b"\f" not in line)
 
 
 def parse_line(line: bytes, limits: Limits) -> Message:
