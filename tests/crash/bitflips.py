@@ -43,7 +43,7 @@ Event = dict[str, Any]
 SIZE = 64 * 1024
 REFUSED = (LogCorruptError, FormatUnsupportedError)
 ENCODINGS: tuple[Compression, ...] = ("zstd", "none")
-_ROOT = Path("/root")  # of the disk in memory
+_ROOT = Path("/memory")  # of the disk in memory
 _STEPS = {Size.QUICK: 64, Size.FULL: 8, Size.RELEASE: 1}
 
 

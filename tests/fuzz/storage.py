@@ -53,7 +53,7 @@ MOST_GROWN = 700 * MIB
 """What may be resident at most, beyond what was before the first case: 64 MiB of a frame, its rows, their values."""
 MOST_CPU_S = 10.0
 """For one case: sixty times what the worst takes."""
-_ROOT = Path("/root")  # of the disk in memory
+_ROOT = Path("/memory")  # of the disk in memory
 _FOLDER = "--w--/s1"
 _HEADER = Header(id="s1", created_at=1, cwd="/w")
 _HOLDER = HolderRecord("ab" * 32, 12, 34, "boot", "tests", 56, 0)

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,24 +49,6 @@ class Folder:
     entries: dict[str, File | Folder] = field(default_factory=dict[str, "File | Folder"])
 
 
-@dataclass(slots=True)
-class Status:
-    """What the store looks at of a status."""
-
-    st_mode: int
-    st_ino: int
-    st_size: int
-    st_mtime_ns: int
-    st_ctime_ns: int
-    st_dev: int = 1
-    st_uid: int = field(default_factory=os.geteuid)
-
-    @property
-    def st_mtime(self) -> float:
-        """Seconds."""
-        return self.st_mtime_ns / 1e9
-
-
 class MemoryDisk:
     """Everything below one root.
 
@@ -76,7 +58,7 @@ class MemoryDisk:
         moment: Whether it ends "before" that call, "after" it, or "half"-way in a write.
     """
 
-    def __init__(self, root: str = "/root", *, moment: str = "before") -> None:
+    def __init__(self, root: str = "/memory", *, moment: str = "before") -> None:
         self.calls = 0
         self.die_at = 0
         self.moment = moment
@@ -206,8 +188,12 @@ class MemoryDisk:
 
     def _status(self, node: File | Folder) -> os.stat_result:
         mode, size = (_FILE, len(node.content)) if isinstance(node, File) else (_FOLDER, 4096)
-        found = Status(mode, node.number, size, node.changed_ns, node.changed_ns, st_uid=self._uid)
-        return cast("os.stat_result", found)
+        when = node.changed_ns
+        whole = when // 10**9
+        fields = (mode, node.number, 1, 1, self._uid, self._uid, size, whole, whole, whole)
+        return os.stat_result(
+            fields, {"st_mtime": when / 1e9, "st_mtime_ns": when, "st_ctime_ns": when}
+        )
 
     # ------------------------------------------------------------------ the calls
 

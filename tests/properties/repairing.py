@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from properties.memory import Tree
 
-ROOT = Path("/root")  # of the disk in memory
+ROOT = Path("/memory")  # of the disk in memory
 FOLDER = "--w--/s1"
 MOMENTS = ("before", "half", "after")
 

@@ -31,7 +31,7 @@ from storage.samples import HEADER, batch
 if TYPE_CHECKING:
     from properties.memory import Tree
 
-ROOT = Path("/root")  # of the disk in memory
+ROOT = Path("/memory")  # of the disk in memory
 PATH = f"--work--/s1/{DERIVED}"
 frame = FrameEncoder().encode
 LINE = b'{"type":"session","version":0,"id":"s1","createdAt":1}\n'
@@ -48,7 +48,7 @@ def rows(first: int, count: int) -> bytes:
 def source_of(content: bytes, *, zstd: bool = True, disk: MemoryDisk | None = None) -> Source:
     disk = disk or MemoryDisk()
     disk.lay_out({"log": content})
-    return Source(disk, disk.open("log", READ, at=disk.open_root("/root")), "log", zstd)
+    return Source(disk, disk.open("log", READ, at=disk.open_root("/memory")), "log", zstd)
 
 
 class Holes(MemoryDisk):
@@ -202,7 +202,7 @@ class Longer(MemoryDisk):
 
 def test_a_tail_that_is_gone_when_it_is_copied_is_copied_as_far_as_it_goes() -> None:
     source = source_of(b"good torn", disk=Longer())
-    directory = source.disk.open_root("/root")
+    directory = source.disk.open_root("/memory")
     name = set_aside(directory, source, Torn(5, 1000, "cut"))
     assert name.startswith("torn-5-")
     fd = source.disk.open(name, READ, at=directory)
@@ -212,7 +212,7 @@ def test_a_tail_that_is_gone_when_it_is_copied_is_copied_as_far_as_it_goes() -> 
 def test_the_holes_of_a_tail_are_copied_as_holes() -> None:
     content = b"good" + bytes(5000) + b"torn" + bytes(300)
     source = source_of(content, disk=Holes())
-    directory = source.disk.open_root("/root")
+    directory = source.disk.open_root("/memory")
     names = {set_aside(directory, source, Torn(4, len(content) - 4, "zeros")) for _ in range(2)}
     (name,) = names
     fd = source.disk.open(name, READ, at=directory)
@@ -261,7 +261,7 @@ def kept_of(state: bytes = b"state") -> tuple[MemoryDisk, int, list[bytes]]:
     with closing(open_store(ROOT, disk=disk).create(HEADER)) as handle:
         handle.append(batch(0, 3))
         assert handle.keep(Snapshot(3, state, b"{}"))
-    directory = disk.open_root("/root/--work--/s1")
+    directory = disk.open_root("/memory/--work--/s1")
     derived = read_derived(disk, directory, whole=True)
     assert derived is not None
     return disk, directory, parts_of(derived)
@@ -315,7 +315,7 @@ class Broken(MemoryDisk):
 
 def laid_out(disk: MemoryDisk, tree: Tree) -> int:
     disk.lay_out(tree)
-    return disk.open_root("/root/--work--/s1")
+    return disk.open_root("/memory/--work--/s1")
 
 
 def test_a_long_state_is_read_in_as_many_pieces_as_the_disk_gives() -> None:
