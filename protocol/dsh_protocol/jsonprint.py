@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import msgspec
 
+from dsh_protocol.jsonnumbers import print_finite
 from dsh_protocol.jsontypes import is_object
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     """Its name in what it is in, what is printed in front of it, and itself."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_FIRST_UNSAFE = 2.0**53
-_PLAIN_BELOW = 21  # decimal exponents, from ECMAScript's Number::toString
-_PLAIN_ABOVE = -6
 MAX_NESTED = 10_000
 """Arrays and objects inside each other. What is deeper cannot be read back; what holds itself has no end."""
 _SHOWN_PATH = 12
@@ -106,24 +104,7 @@ def print_number(number: float) -> str:
     """
     if not math.isfinite(number):
         raise JsonValueError(f"{number!r} is no JSON number")
-    if number == 0:
-        return "0"
-    sign = "-" if number < 0 else ""
-    mantissa, _, exponent = repr(abs(number)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    unstripped = (whole + fraction).lstrip("0")
-    digits = unstripped.rstrip("0")
-    leading = len(fraction) - len(unstripped) if whole == "0" else -len(whole)
-    point = int(exponent or 0) - leading  # where the decimal point stands, counted in digits
-    count = len(digits)
-    if count <= point <= _PLAIN_BELOW and abs(number) < _FIRST_UNSAFE:
-        return sign + digits + "0" * (point - count)
-    if 0 < point < count:
-        return f"{sign}{digits[:point]}.{digits[point:]}"
-    if _PLAIN_ABOVE < point <= 0:
-        return f"{sign}0.{'0' * -point}{digits}"
-    tail = f".{digits[1:]}" if count > 1 else ""
-    return f"{sign}{digits[0]}{tail}e{point - 1:+d}"
+    return print_finite(number)
 
 
 def _array_members(array: Sequence[Any]) -> Iterator[_Member]:

@@ -163,6 +163,16 @@ class Connection:
 
     def read_message(self) -> Any:
         """Return the next line, whatever it is: an answer, a notification, or a list of answers."""
+        line = self.read_line()
+        try:
+            return json.loads(line)
+        except RecursionError:  # CPython 3.12 gives its parser a depth of its own
+            from dsh_protocol.jsontext import decode_stored  # noqa: PLC0415  # agents run without site-packages
+
+            return decode_stored(line)
+
+    def read_line(self) -> bytes:
+        """Return the bytes of the next line, without its newline."""
         while b"\n" not in self._received:
             try:
                 piece = self.socket.recv(1 << 16)
@@ -172,12 +182,7 @@ class Connection:
                 raise ConnectionRefusedError("the connection ended before the answer")
             self._received += piece
         line, self._received = self._received.split(b"\n", 1)
-        try:
-            return json.loads(line)
-        except RecursionError:  # CPython 3.12 gives its parser a depth of its own
-            from dsh_protocol.jsontext import decode_stored  # noqa: PLC0415  # agents run without site-packages
-
-            return decode_stored(line)
+        return line
 
     def ends(self) -> bool:
         """Whether the daemon ends the connection without another line."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMATS = {
     "html": "one page to read, with a time line; no script, nothing loaded from elsewhere",
     "md": "the same as Markdown",
-    "jsonl": "the header and the events, one a line: what can be read back (with --no-redact, all of it)",
+    "jsonl": "the header and the events, one a line (with --no-redact --to FILE byte for byte as stored)",
     "atif": "Agent Trajectory Interchange Format 1.7",
     "openai": "the history as a chat request",
 }
@@ -52,7 +52,7 @@ def run(arguments: Namespace, context: Context) -> int:
     pieces = _pieces(kind, source, context)
     if arguments.to is None:
         for piece in pieces:
-            context.out.document(piece)
+            context.out.document(_safe_line(piece) if kind == "jsonl" else piece)
     else:
         size = _write(arguments.to, pieces)
         if context.out.is_table:
@@ -111,10 +111,17 @@ def _rendered(kind: str, source: Source, context: Context) -> Iterator[str]:
 
 
 def _lines(source: Source, context: Context) -> Iterator[str]:
+    from dsh_client.cli.stored import stored_text
+
     header = as_object(source.session.get("header"))
-    yield _encoded({"type": "session", **header})
+    yield stored_text({"type": "session", **header}) + "\n"
     for event in read_events(source.id, context):
-        yield _encoded(event)
+        yield stored_text(event) + "\n"
+
+
+def _safe_line(line: str) -> str:
+    """Return a line of JSON for a screen; a file gets it as it is stored."""
+    return escape_json(line.removesuffix("\n")) + "\n"
 
 
 def _chat(source: Source, context: Context) -> str:
