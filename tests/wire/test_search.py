@@ -186,6 +186,7 @@ def everything(connection: Connection) -> list[Any]:
     return [found(connection, query, limit=100) for query in QUERIES]
 
 
+@pytest.mark.slow
 def test_without_the_index_the_same_is_found(daemon: DaemonProcess, connection: Connection) -> None:
     before = everything(connection)
     assert sum(map(len, before)) > 10
@@ -206,6 +207,7 @@ def test_without_the_index_the_same_is_found(daemon: DaemonProcess, connection: 
     assert (daemon.root / "search.sqlite.damaged").read_bytes() == b"garbage" * 1000
 
 
+@pytest.mark.slow
 def test_a_damaged_page_is_noticed_and_the_index_made_anew(daemon: DaemonProcess) -> None:
     with daemon.connect() as connection:
         before = everything(connection)
@@ -219,6 +221,7 @@ def test_a_damaged_page_is_noticed_and_the_index_made_anew(daemon: DaemonProcess
         assert everything(connection) == before
 
 
+@pytest.mark.slow
 def test_where_there_can_be_no_index_the_logs_are_read(daemon: DaemonProcess) -> None:
     with daemon.connect() as connection:
         before = everything(connection)
