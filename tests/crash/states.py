@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 GRAINS = {
     Size.QUICK: Grain(cuts=1, names=2),
-    Size.FULL: Grain(cuts=300, names=32),
-    Size.RELEASE: Grain(cuts=1200, names=200, mixtures=200),
+    Size.FULL: Grain(cuts=40, names=16),
+    Size.RELEASE: Grain(cuts=300, mixtures=100),
 }
 MORE = Grain(cuts=20, names=24, mixtures=300)
 """Of every further run, in which the sessions take other turns."""
