@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from crash.misbehaving import ARMED
 from crash.processes import end_on_signal, end_with_parent, kill
 from crash.proof import Result, Size
 from support import events, turns
-from support.daemon import DaemonProcess
+from support.daemon import open_daemon
 from support.load import MIB, descriptors, resident_bytes
 from support.loop_gap import GAP_S, LINES, WORKS, longest_of_line, longest_of_work
+from support.misbehaving import ARMED
 from support.rpc import CallRefusedError, Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
+
+    from support.daemon import DaemonProcess
 
 _TURNS = (3, 8, 40)
 _CHECKPOINTS = 60
@@ -60,13 +62,8 @@ def prove(size: Size, scratch: Path) -> Iterator[Result]:
 @contextmanager
 def _daemon(base: Path) -> Generator[DaemonProcess, None, None]:
     base.mkdir()
-    daemon = DaemonProcess(base)
-    daemon.command[daemon.command.index("dshd.main")] = "crash.misbehaving"
-    daemon.env["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
-    try:
-        yield daemon.start()
-    finally:
-        daemon.remove()
+    with open_daemon(base, module="support.misbehaving") as daemon:
+        yield daemon
 
 
 # ---------------------------------------------------------------------- sessions

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support import events, turns
+from support.daemon import open_daemon
 from support.figures import figure
 from support.rpc import Connection, notification
 from support.verdicts import read_all
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 BAD: events.Event = {"type": "no/such-type", "data": {}}
 
 
-@pytest.fixture
-def other(shared_daemon: DaemonProcess) -> Iterator[Connection]:
-    with Connection(shared_daemon.socket, name="another") as other:
-        yield other
+@pytest.fixture(scope="module")
+def slow_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """A daemon on whose disk each sync of a session `slow…` takes long."""
+    base = tmp_path_factory.mktemp("slow")
+    with open_daemon(base, module="support.misbehaving", env={"SLOW_S": "0.4"}) as daemon:
+        yield daemon
 
 
 # ---------------------------------------------------------------------- order
@@ -49,15 +52,14 @@ def test_the_answers_of_one_session_come_in_the_order_of_its_calls(
 
 
 def test_a_slow_session_does_not_hold_up_another_one_of_the_connection(
-    connection: Connection, fresh_id: str
+    slow_disk: DaemonProcess,
 ) -> None:
-    slow = turns.begin_turn(connection, f"{fresh_id} slow")
-    quick = turns.begin_turn(connection, f"{fresh_id} quick")
-    large = events.chunk(secrets.token_hex(2_000_000))
-    first = connection.send("checkpoint.request", **slow, events=[large])
-    second = connection.send("session.append", **quick, events=[events.chunk()])
-    assert connection.read_message()["id"] == second
-    assert connection.result(first)["durableSeq"] == 5
+    with Connection(slow_disk.socket) as one:
+        slow, quick = turns.begin_turn(one, "slow one"), turns.begin_turn(one, "quick one")
+        first = one.send("checkpoint.request", **slow, events=[events.chunk()])
+        second = one.send("session.append", **quick, events=[events.chunk()])
+        assert one.read_message()["id"] == second
+        assert one.result(first)["durableSeq"] == 5
 
 
 def test_more_calls_than_may_be_in_flight_are_all_admitted_in_order(
@@ -118,57 +120,44 @@ def test_a_cancel_is_answered_and_one_for_a_call_that_is_over_changes_nothing(
     assert connection.call("$/cancelRequest", id=done) == {}
 
 
-def cancel_when_admitted(
-    one: Connection, other: Connection, session_id: str, call: dict[str, Any], next_seq: int
-) -> Any:
+def cancel_when_admitted(one: Connection, other: Connection, call: dict[str, Any]) -> Any:
     """Send a call, cancel it as soon as another connection sees its events admitted, and return the answer."""
+    session_id, seq = call["params"]["id"], call["params"]["expectedSeq"]
     one.send_together(call)
-    while other.call("session.read", id=session_id, offset=next_seq - 1)["events"] == []:
+    while other.call("session.read", id=session_id, offset=seq)["events"] == []:
         pass
     one.notify("$/cancelRequest", id=call["id"])
     return one.answer(call["id"])
 
 
 def test_what_a_cancelled_call_had_admitted_stays_and_the_answer_says_so(
-    connection: Connection, other: Connection, fresh_id: str
+    slow_disk: DaemonProcess,
 ) -> None:
-    handle = turns.begin_turn(connection, fresh_id)
-    seen: list[str] = []
-    for seq in range(4, 14):  # until the cancel comes while the disk is busy
-        large = events.chunk(secrets.token_hex(1_500_000))
-        asked = {**handle, "events": [large], "expectedSeq": seq}
-        call = connection.request("checkpoint.request", **asked)
-        answer = cancel_when_admitted(connection, other, fresh_id, call, seq + 1)
-        if "error" in answer:
-            seen.append(answer["error"]["data"]["kind"])
-            assert answer["error"]["data"]["admitted"] == {"firstSeq": seq, "nextSeq": seq + 1}
-            break
-    assert seen == ["CANCELLED"]
-    flushed = connection.call("session.flush", **handle)
-    assert flushed["durableSeq"] == flushed["nextSeq"]
+    with Connection(slow_disk.socket) as one, Connection(slow_disk.socket) as other:
+        handle = turns.begin_turn(one, "slow request")
+        asked = {**handle, "events": [events.chunk()], "expectedSeq": 4}
+        answer = cancel_when_admitted(one, other, one.request("checkpoint.request", **asked))
+        assert answer["error"]["data"]["kind"] == "CANCELLED"
+        assert answer["error"]["data"]["admitted"] == {"firstSeq": 4, "nextSeq": 5}
+        flushed = one.call("session.flush", **handle)
+        assert flushed["durableSeq"] == flushed["nextSeq"] == 5
 
 
 def test_a_tool_cancelled_while_its_start_is_written_is_aborted_before_its_dispatch(
-    connection: Connection, other: Connection, fresh_id: str
+    slow_disk: DaemonProcess,
 ) -> None:
-    names = [f"call {number}" for number in range(10)]
-    handle = turns.begin_turn(connection, fresh_id, *names)
-    aborted: list[str] = []
-    for name, seq in zip(names, range(5, 25, 2), strict=True):  # until the cancel comes in time
-        large = events.chunk(secrets.token_hex(1_500_000))
-        asked = {**handle, **turns.tool(name), "events": [large], "expectedSeq": seq}
-        call = connection.request("checkpoint.tool", **asked)
-        answer = cancel_when_admitted(connection, other, fresh_id, call, seq + 2)["result"]
-        assert (answer["callSeq"], answer["durableSeq"]) == (seq + 1, seq + 2)
-        if answer["decision"] == "ABORTED_BEFORE_DISPATCH":
-            aborted.append(name)
-            check_aborted(connection, asked, answer)
-            break
-    assert aborted
+    with Connection(slow_disk.socket) as one, Connection(slow_disk.socket) as other:
+        handle = turns.begin_turn(one, "slow tool", "x")
+        asked = {**handle, **turns.tool("x"), "expectedSeq": 5}
+        call = one.request("checkpoint.tool", **asked)
+        answer = cancel_when_admitted(one, other, call)["result"]
+        assert (answer["callSeq"], answer["durableSeq"]) == (5, 6)
+        check_aborted(one, asked, answer)
 
 
 def check_aborted(one: Connection, asked: dict[str, Any], answer: dict[str, Any]) -> None:
     """Demand that an aborted call stays aborted when it is repeated, and that its canonical result is taken."""
+    assert answer["decision"] == "ABORTED_BEFORE_DISPATCH"
     assert answer["result"]["isError"] is True
     again = one.call("checkpoint.tool", **asked)
     assert again["decision"] == "ABORTED_BEFORE_DISPATCH"

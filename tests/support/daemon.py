@@ -42,6 +42,7 @@ class DaemonProcess:
         flags: More flags of `dshd serve`.
         env: More environment, on top of a clean one.
         prefix: Put in front of the command, for a tracer or a wrapper.
+        module: What is run: the program itself, or the tests' own start of it.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class DaemonProcess:
         flags: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
+        module: str = "dshd.main",
     ) -> None:
         # Apart from `base`: a socket's path has at most 107 bytes, and pytest's folders are long.
         self._sockets = Path(tempfile.mkdtemp(prefix="dshd-"))
@@ -59,9 +61,11 @@ class DaemonProcess:
         self.state_dir = base / "state"
         self.log = base / "dshd.log"
         self.env = clean_environ(base) | {"DSHD_STATE_DIR": str(self.state_dir)} | dict(env or {})
+        if module.startswith("support."):
+            self.env["PYTHONPATH"] = str(Path(__file__).parents[1])
         self.command = [
             *prefix,
-            *(sys.executable, "-m", "dshd.main", "serve"),
+            *(sys.executable, "-m", module, "serve"),
             *("--socket", str(self.socket), "--root", str(self.root)),
             *flags,
         ]

@@ -1,8 +1,8 @@
-"""`dshd` with a disk that misbehaves for some sessions, by their ids: `python -m crash.misbehaving serve …`.
+"""`dshd` with a disk that misbehaves for some sessions, by their ids: `python -m support.misbehaving serve …`.
 
-`slow…`: each sync takes two seconds. `sealed…`: once armed (a file of that name in the root), an append fails and
-cannot be undone. `stuck…`: while armed, a sync does not end. The one rule: all other sessions have an ordinary disk,
-whose syncs take five milliseconds.
+`slow…`: each sync takes two seconds, or `SLOW_S` of the environment. `sealed…`: once armed (a file of that name in the
+root), an append fails and cannot be undone. `stuck…`: while armed, a sync does not end. The one rule: all other
+sessions have an ordinary disk, whose syncs take five milliseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from dshd import lifecycle, main
 from dshd.sessions.measured import MeasuredDisk
 
-SLOW_S, ORDINARY_S = 2.0, 0.005
+SLOW_S, ORDINARY_S = float(os.environ.get("SLOW_S", "2")), 0.005
 ARMED = "armed"
 _EIO = OSError(errno.EIO, os.strerror(errno.EIO))
 
