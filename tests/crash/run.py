@@ -68,7 +68,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof("full_disk", (180, 900, 7200), promises=(13,)),
     Proof("races", (180, 900, 7200), promises=(15,)),
     Proof("limits", (180, 900, 7200), promises=(33,)),
-    Proof("cancellations", (120, 1800, 1800), promises=(22, 23)),
+    Proof("cancellations", (300, 3600, 3600), promises=(22, 23)),
     Proof("worlds", (200, 3600, 90_000), promises=(35,)),
     Proof("activation", (180, 900, 7200), alone=True, promises=(16,)),
     Proof("isolation", (300, 900, 3600), alone=True, promises=(18, 19, 20, 21, 23)),
