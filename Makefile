@@ -9,7 +9,7 @@
 #   make test-alone    those that measure time or memory: on a machine that does nothing else
 #   make test-all      the tests of this tree on Python 3.11, 3.12 and 3.13, as far as this machine has them
 #   make adapters      every adapter in an environment of its own with its framework (ADAPTERS=langgraph: one)
-#   make adapters-quick  three of them, killed at fewer points: about a minute
+#   make adapters-quick  three of them, killed at fewer points    make adapters-cost    what a step costs, idle machine
 #   make bitflips      flip every bit of a log, one at a time, in minutes; STEP=64 flips every 64th
 #   make crash         every promise on durability, proven at every point: about 25 minutes (NAMES=kills: one proof)
 #   make crash-quick   the same at fewer points        make crash-release   the long figures: hours
@@ -53,7 +53,7 @@ export PIP_ROOT_USER_ACTION := ignore
 # Names after ADAPTERS= choose; see .ci/adapters.
 ADAPTERS ?=
 
-.PHONY: help mutants crash crash-quick crash-release bitflips browser pictures adapters adapters-quick demo test test-fast test-slow test-alone test-all check lint types format golden docs build install-units fuzz soak clean
+.PHONY: help mutants crash crash-quick crash-release bitflips browser pictures adapters adapters-quick adapters-cost demo test test-fast test-slow test-alone test-all check lint types format golden docs build install-units fuzz soak clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,23p'
@@ -111,6 +111,9 @@ adapters:
 
 adapters-quick:
 	@.ci/adapters "$(PYTHON)" --quick $(ADAPTERS)
+
+adapters-cost:
+	@.ci/adapters "$(PYTHON)" --cost $(ADAPTERS)
 
 bitflips: $(TESTS)
 	@PYTHONPATH=tests $(BIN)/python -m crash.bitflips $(STEP)

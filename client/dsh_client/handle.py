@@ -135,6 +135,17 @@ class Handle:
         """
         return await self._call(entry, gated=True)
 
+    def launch(self, entry: Entry) -> None:
+        """Send a checkpoint and return at once; the next one that is waited for answers for it too.
+
+        If it fails, the latch closes, whoever waits for what at that time. Nobody's any more: `entry.abandon()`.
+
+        Raises:
+            LatchedError: An earlier checkpoint failed; nothing is sent.
+            DshdError: It cannot be sent; nothing is recorded.
+        """
+        self._launch(entry, gated=True)
+
     async def messages(self) -> list[dict[str, Any]]:
         """Return the history as a provider takes it, page by page put together."""
         found: list[dict[str, Any]] = []
@@ -211,6 +222,11 @@ class Handle:
     # -- calls that record ------------------------------------------------------------------------------------------
 
     async def _call(self, entry: Entry, *, gated: bool) -> dict[str, Any]:
+        self._launch(entry, gated=gated)
+        return await self._land(entry, gated=gated)
+
+    def _launch(self, entry: Entry, *, gated: bool) -> None:
+        """Give an entry its seqs and send it; `_land` waits for it, or it is abandoned."""
         deadline = self._deadline()
         try:
             with self._ports.guard():
@@ -219,7 +235,15 @@ class Handle:
                     self.ledger.check_latch()
                 self.ledger.add(entry)
                 self._send(entry, deadline)
-            result = await self._outcome(entry, deadline)
+        except BaseException as failure:
+            entry.abandon()
+            if isinstance(failure, ClientError):
+                self.ledger.latch(failure)
+            raise
+
+    async def _land(self, entry: Entry, *, gated: bool) -> dict[str, Any]:
+        try:
+            result = await self._outcome(entry, self._deadline())
             if gated:
                 self.ledger.check_latch()  # closed while this call was under way: nothing may run
         except ClientError as failure:

@@ -7,97 +7,30 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.adapters import (
     FAULTS,
-    FEW_POINTS,
     MOMENTS,
-    POINTS,
     TREE,
     Agent,
     check_killed_and_resumed,
+    check_pieces,
     check_stopped_by,
     daemon_for,
     fault_outcome,
     tell,
 )
+from support.frameworks import FEW_POINTS, FRAMEWORKS, case
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from _pytest.mark.structures import ParameterSet
-
     from support.daemon import DaemonProcess
     from support.warm import Warm
-
-
-class Framework(NamedTuple):
-    """How one adapter is put to the test.
-
-    Attributes:
-        module: What has to be installed.
-        name: As the documentation's table has it.
-        modes: Ways of running its agent; the first at every point, the others at a few.
-        chain: Options that put the framework's own retries and fallbacks around the model and the tools.
-        reissues: Whether it can run calls again before the next request.
-        parallel: Whether it runs the tools of one answer side by side.
-        points: Where its agent is killed in the first mode.
-        told: How the caller learns what stopped the run.
-    """
-
-    module: str
-    name: str
-    modes: tuple[str, ...]
-    chain: tuple[str, ...] = ()
-    reissues: bool = False
-    parallel: bool = True
-    points: tuple[str, ...] = POINTS
-    told: str = "the error reaches the caller"
-
-
-FRAMEWORKS = {
-    "langgraph": Framework(
-        "langchain",
-        "LangChain",
-        ("sync", "async", "stream", "graph"),
-        ("chain=retries",),
-        reissues=True,
-    ),
-    "pydantic_ai": Framework(
-        "pydantic_ai", "pydantic-ai", ("run", "iter", "stream"), ("chain=retries",), reissues=True
-    ),
-    "openai_agents": Framework("agents", "openai-agents", ("run", "stream")),
-    "anthropic": Framework("anthropic", "anthropic", ("loop", "stream", "runner")),
-    "openai": Framework(
-        "openai.lib.responses_tool_runner",
-        "openai",
-        ("sync", "async"),
-        parallel=False,
-        told="`failure` keeps the error, the SDK raises its own",
-    ),
-    # its own history is not ours: after a whole step, the fake model of a new process begins anew
-    "claude": Framework(
-        "claude_agent_sdk",
-        "Claude Agent SDK",
-        ("query",),
-        parallel=False,
-        points=("before-request-1", "in-request-1", "before-tool-1", "in-tool", "after-one-result"),
-        told="the run ends with the reason, and `failure` keeps the error",
-    ),
-}
-
-
-def is_installed(module: str) -> bool:
-    """Whether a module is there, its packages included."""
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 class Bench:
@@ -120,15 +53,6 @@ class Bench:
 @pytest.fixture
 def bench(framework: str, warm: Callable[[str], Warm]) -> Bench:
     return Bench(framework, warm)
-
-
-def case(framework: str, *more: str, slow: bool = False) -> ParameterSet:
-    module = FRAMEWORKS[framework].module
-    missing = pytest.mark.skipif(
-        not is_installed(module), reason=f"{module} is not installed here: make adapters"
-    )
-    marks = (missing, pytest.mark.slow) if slow else missing
-    return pytest.param(framework, *more, marks=marks, id="-".join([framework, *more]))
 
 
 ALL = [case(framework) for framework in FRAMEWORKS]
@@ -206,6 +130,18 @@ def test_a_hook_that_knows_what_became_of_a_call_is_believed(
     assert code == 0, output
     answers = {said["call_id"]: said["text"] for said in agent.lines("requests")[1]}
     assert "pay was done, says the bank" in answers["call-pay"]
+
+
+@pytest.mark.parametrize(
+    "framework", [case(one) for one in ("langgraph", "pydantic_ai", "anthropic")]
+)
+def test_a_streamed_answer_is_recorded_piece_by_piece(
+    daemon: DaemonProcess, tmp_path: Path, bench: Bench
+) -> None:
+    agent = bench.agent(daemon, tmp_path, "mode=stream")
+    code, output = agent.run("none")
+    assert code == 0, output
+    check_pieces(agent.events())
 
 
 EXAMPLES = {

@@ -31,24 +31,6 @@ AGENTS = TREE / "tests" / "adapters" / "agents"
 TABLE = TREE / "client" / "ADAPTERS.md"
 LIMIT_S = 60.0
 
-POINTS = (
-    "before-request-1",
-    "in-request-1",
-    "after-answer-1",
-    "before-tool-2",
-    "in-tool",
-    "after-one-result",
-    "after-step",
-    "before-request-2",
-    "in-request-2",
-    "before-end",
-    "at-end",
-)
-"""Where an agent is killed; the third tool has not begun at `before-tool-2`, two run at `after-one-result`."""
-
-FEW_POINTS = ("in-request-1", "before-tool-2", "in-tool", "after-one-result", "after-step")
-"""Enough for a second way of running the same adapter."""
-
 FAULTS = ("disk full", "daemon gone", "write handle lost")
 MOMENTS = ("before-request", "after-answer", "in-body")
 """When a fault strikes: before the first request, between answer and tools, while tools run."""
@@ -182,6 +164,22 @@ def check_stored(agent: Agent, stored: Sequence[dict[str, Any]]) -> None:
     assert [event["seq"] for event in stored] == list(range(len(stored)))
     view = agent.daemon.call("session.stat", id=agent.session)["session"]
     assert (view["state"], view["problem"]) == ("idle", None)
+
+
+def check_pieces(stored: Sequence[dict[str, Any]]) -> None:
+    """Every answer cites its pieces, which together are what it says and what it asks for."""
+    for answer in (event for event in stored if event["type"] == "assistant/message"):
+        seqs: list[int] = answer.get("sourceEventSeqs", [])
+        cited: list[dict[str, Any]] = [stored[seq]["data"]["chunk"] for seq in seqs]
+        for block in answer["data"]["message"]["content"]:
+            if block["type"] == "text":
+                text = "".join(one["text"] for one in cited if one["type"] == "text-delta")
+                assert text.split() == block["text"].split()
+            elif block["type"] == "tool-call":
+                given = [one for one in cited if one.get("id") == block["id"]]
+                assert [one["name"] for one in given if "name" in one] == [block["name"]]
+                told = "".join(one["argumentsDelta"] for one in given)
+                assert json.loads(told) == json.loads(block["arguments"])
 
 
 def check_verified(daemon: DaemonProcess) -> None:

@@ -6,23 +6,38 @@ recorded is closed again, and a body runs only after its start is durable.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from dsh_client.adapters.effects import EVENT_TYPE
 from dsh_client.course import Course, OpenCall
-from dsh_client.errors import MisuseError
+from dsh_client.errors import LatchedError, MisuseError
 from dsh_client.exchange import as_object
 from dsh_client.ledger import Entry
 from dsh_client.shapes import asked_calls, assistant_message, user_message
+from dsh_protocol.errors import FrameTooLargeError, InvalidParamsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dsh_client.handle import Handle
     from dsh_client.shapes import Json, ToolCall
+
+_PIECES_TOGETHER = 32
+_PIECES_WITHIN = 0.1
+"""A stream's pieces go together, so many or for so many seconds: an append each would be slower than some models."""
+_BATCHES_UNANSWERED = 32
 
 
 class AgentCourse(Course):
     """The course of one handle, as the recorder drives it."""
+
+    def __init__(self, handle: Handle) -> None:
+        """Start where the session stands after open."""
+        super().__init__(handle)
+        self._ending: Entry | None = None
+        self._pieces: list[Json] = []
+        self._pieces_sent = 0.0
 
     @property
     def awaits_answer(self) -> bool:
@@ -58,6 +73,8 @@ class AgentCourse(Course):
         """
         self._handle.ledger.check_latch()
         before = self.step, self._last_step
+        self._send_pieces()  # of an attempt that failed
+        self._chunks, self._pieces_sent = [], 0.0
         events = self._step_start() if self.step is None else []
         events += [self._surface("user/message", user_message(prompt)) for prompt in prompts]
         if header != self._header:
@@ -65,7 +82,7 @@ class AgentCourse(Course):
             events.append(self._event("request/header", {"header": header, "reason": reason}))
         entry = Entry("checkpoint.request", events)
         try:
-            await self._handle.checkpoint(entry)
+            await self._after_ending(entry)
         except BaseException:
             if not entry.placed:
                 self.step, self._last_step = before
@@ -75,23 +92,114 @@ class AgentCourse(Course):
                 self._header = header
         self._requested = True
 
+    @property
+    def chunk_waits(self) -> bool:
+        """Whether the next piece of a stream waits for the daemon, which must not have too many to answer."""
+        return len(self._chunks) % _BATCHES_UNANSWERED == _BATCHES_UNANSWERED - 1
+
+    async def chunk(self, chunk: Mapping[str, Any]) -> None:
+        """Record a piece of the model's stream: the first at once, the others a few at a time."""
+        self._pieces.append(self._event("assistant/chunk", {**self._where(), "chunk": {**chunk}}))
+        late = time.monotonic() - self._pieces_sent > _PIECES_WITHIN
+        if not late and len(self._pieces) < _PIECES_TOGETHER:
+            return
+        if self.chunk_waits:
+            pieces, self._pieces = self._pieces, []
+            self._chunks.append(await self._handle.record(pieces))
+        self._send_pieces()
+
+    def _send_pieces(self) -> None:
+        self._pieces_sent = time.monotonic()
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            self._chunks.append(self._handle.keep(pieces))
+
+    def _step_end(self) -> list[Json]:
+        self._send_pieces()
+        return super()._step_end()
+
     def tell(self, message: Json, usage: Mapping[str, Any] | None) -> None:
         """Record the model's message without waiting: whatever follows it waits for it too."""
+        event = self._told(message, usage)
+        self._handle.keep([event])
+        self._requested, self._chunks = False, []
+        asked = asked_calls(event["data"]["message"])
+        self._calls = {**self._calls, **{call.id: OpenCall(call) for call in asked}}
+
+    def tell_result(self, found: OpenCall, result: Json) -> None:
+        """Record a call's result without waiting; with a step's last one goes the step's end, and its checkpoint.
+
+        Raises:
+            DshdError: It is no event, or too long; nothing is recorded, and the caller may give another.
+        """
+        event = self._result(found, result)
+        found.answered = True
+        try:
+            if self.is_answered and not self._requested:
+                self._launch_end([event])
+            else:
+                self._handle.keep([event])
+        except (FrameTooLargeError, InvalidParamsError):
+            found.answered = False
+            raise
+
+    def tell_last(self, message: Json, usage: Mapping[str, Any] | None) -> None:
+        """Record a message that asks for no calls, and the step's end with its checkpoint, without waiting."""
+        self._launch_end([self._told(message, usage)])
+        self._requested, self._chunks = False, []
+
+    def launch_end(self) -> None:
+        """Send the end of the open step, with its checkpoint, without waiting."""
+        self._launch_end([])
+
+    def forget_ending(self) -> None:
+        """Wait no more for a step's checkpoint: a flush has answered for it, or the run has failed."""
+        if self._ending is not None:
+            self._ending.abandon()
+            self._ending = None
+
+    async def _pass(self, entry: Entry) -> None:
+        if self._handle.ledger.failure is not None:
+            self._handle.keep(entry.events)
+        await self._after_ending(entry)
+
+    async def _after_ending(self, entry: Entry) -> None:
+        """Pass a checkpoint; if that of the step before, which is answered first, failed, its error is told."""
+        ending, self._ending = self._ending, None
+        try:
+            await self._handle.checkpoint(entry)
+        except LatchedError:
+            if ending is not None and ending.error is not None:
+                raise ending.error from None
+            raise
+        finally:
+            if ending is not None:
+                ending.abandon()
+
+    def _launch_end(self, events: list[Json]) -> None:
+        """Send what ends the open step as one checkpoint, for which the next request or the turn's end waits."""
+        if self._handle.ledger.failure is not None:
+            self._handle.keep(events)
+            self._handle.keep(self._step_end())
+            self._handle.ledger.check_latch()
+        where = self.step
+        entry = Entry("checkpoint.postStep", [*events, *self._step_end()])
+        try:
+            self._handle.launch(entry)
+        except (FrameTooLargeError, InvalidParamsError):
+            self.step = where  # it never left
+            raise
+        self._ending = entry
+
+    def _told(self, message: Json, usage: Mapping[str, Any] | None) -> Json:
         where, header = self._where(), self._header or {}
         config = as_object(header.get("config")) or {}
         data: Json = {**where, "message": assistant_message(message, config)}
         if usage is not None:
             data["usage"] = dict(usage)
-        cited = [entry.first for entry in self._chunks]
-        self._handle.keep([self._surface("assistant/message", data, cited)])
-        self._requested, self._chunks = False, []
-        asked = asked_calls(data["message"])
-        self._calls = {**self._calls, **{call.id: OpenCall(call) for call in asked}}
-
-    def tell_result(self, found: OpenCall, result: Json) -> None:
-        """Record a call's result without waiting; it is on its way when this returns."""
-        found.answered = True
-        self._handle.keep([self._result(found, result)])
+        self._send_pieces()
+        cited = [seq for entry in self._chunks for seq in range(entry.first, entry.end)]
+        return self._surface("assistant/message", data, cited)
 
     def _step_start(self) -> list[Json]:
         turn = self._open_turn()

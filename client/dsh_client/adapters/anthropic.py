@@ -96,7 +96,7 @@ class DshdLoop:
         except BaseException as failure:
             self.recorder.fail_tool(block.id, failure)
             raise
-        await aside(self.recorder.finish_tool, block.id, found.told)
+        await self.recorder.soon(self.recorder.finish_tool, block.id, found.told)
 
     def tools(self, tools: Sequence[Any]) -> list[Any]:
         """Return tools for the SDK's runner (`beta_tool`, `beta_async_tool`) whose bodies are gated.
@@ -144,7 +144,7 @@ class _Gate(_anthropic.Middleware):  # type: ignore[misc]  # untyped where anthr
         response = call_next(request)
         if response.status_code == _OK:
             if request.stream:
-                _tee(response.http_response, self._stored)
+                _tee(response.http_response, self._recorder, self._stored)
             else:
                 self._stored(json.loads(response.http_response.read()))
         return response
@@ -156,7 +156,7 @@ class _Gate(_anthropic.Middleware):  # type: ignore[misc]  # untyped where anthr
         response = await call_next(request)
         if response.status_code == _OK:
             if request.stream:
-                _tee_async(response.http_response, self._stored)
+                _tee_async(response.http_response, self._recorder, self._stored)
             else:
                 await aside(self._stored, json.loads(await response.http_response.aread()))
         return response
@@ -240,13 +240,15 @@ def _call_for(recorder: Recorder, name: str, given: Any) -> _Call:
     return _Call(recorder.claim(name, given), name)
 
 
-def _tee(response: Any, stored: Callable[[Json], None]) -> None:
+def _tee(response: Any, recorder: Recorder, stored: Callable[[Json], None]) -> None:
     """Let a stream pass, and store the message before the caller sees the end of it."""
     inner, pieces = response.iter_bytes, translate.Pieces()
 
     def iter_bytes(*args: Any) -> Iterator[bytes]:
         for chunk in inner(*args):
             message = pieces.feed(chunk)
+            while pieces.fresh:
+                recorder.chunk(pieces.fresh.pop(0))
             if message is not None:
                 stored(message)
             yield chunk
@@ -254,12 +256,14 @@ def _tee(response: Any, stored: Callable[[Json], None]) -> None:
     response.iter_bytes = iter_bytes
 
 
-def _tee_async(response: Any, stored: Callable[[Json], None]) -> None:
+def _tee_async(response: Any, recorder: Recorder, stored: Callable[[Json], None]) -> None:
     inner, pieces = response.aiter_bytes, translate.Pieces()
 
     async def aiter_bytes(*args: Any) -> AsyncIterator[bytes]:
         async for chunk in inner(*args):
             message = pieces.feed(chunk)
+            while pieces.fresh:
+                await recorder.achunk(pieces.fresh.pop(0))
             if message is not None:
                 await aside(stored, message)
             yield chunk

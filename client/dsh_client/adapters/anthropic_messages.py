@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from dsh_client.adapters.repairs import result_of
-from dsh_client.adapters.seam import as_list, jsonable
+from dsh_client.adapters.seam import as_list, call_delta, jsonable, text_delta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -205,10 +205,15 @@ def _key(value: Any) -> str:
 
 
 class Pieces:
-    """A streamed message, put together from the events of the stream."""
+    """A streamed message, put together from the events of the stream.
+
+    Attributes:
+        fresh: What was added since somebody took it from here, as the log's deltas.
+    """
 
     def __init__(self) -> None:
         """Begin before the first byte."""
+        self.fresh: list[Json] = []
         self._rest = b""
         self._message: Json = {}
         self._inputs: dict[int, str] = {}
@@ -242,7 +247,13 @@ class Pieces:
 
     def _add(self, block: Json, index: int, delta: Json) -> None:
         if delta["type"] == "input_json_delta":
+            name = None if index in self._inputs else block.get("name")
             self._inputs[index] = self._inputs.get(index, "") + delta["partial_json"]
+            self.fresh.append(call_delta(index, block["id"], name, delta["partial_json"]))
+        for kind in ("text", "thinking"):
+            if delta.get(kind):
+                reasoning = kind == "thinking"
+                self.fresh.append(text_delta(index, delta[kind], reasoning=reasoning))
         for key in ("text", "thinking", "signature"):
             if key in delta:
                 block[key] = block.get(key, "") + delta[key]

@@ -10,11 +10,11 @@ import atexit
 import threading
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
 
 from dsh_client.adapters import repairs
 from dsh_client.adapters.agent_course import AgentCourse
-from dsh_client.adapters.seam import jsonable
+from dsh_client.adapters.seam import aside, jsonable
 from dsh_client.blocking import DEFAULT_TIMEOUT, Client
 from dsh_client.errors import ClientError
 from dsh_client.handle import Handle
@@ -27,10 +27,12 @@ from dsh_client.session import (
 from dsh_protocol.errors import DshdError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dsh_client.adapters.effects import Effect, Verify
     from dsh_client.shapes import Json
+
+T = TypeVar("T")
 
 
 class Settings(TypedDict, total=False):
@@ -99,10 +101,22 @@ class HeldSession:
         """Return what a tool does: as the settings say, else as it declares."""
         return self._settings.get("effects", {}).get(tool) or declared
 
+    async def soon(self, function: Callable[..., T], *args: Any) -> T:
+        """Run what only sends and waits for no answer: here, unless another thread is at the session just now."""
+        if not self._lock.acquire(blocking=False):
+            return await aside(function, *args)
+        try:
+            return function(*args)
+        finally:
+            self._lock.release()
+
     def flush(self) -> int:
         """Make everything recorded durable; open the latch if that succeeds. Returns how many events are durable."""
         with self._lock:
-            return run(self._opened()[0].flush())
+            handle, course = self._opened()
+            durable = run(handle.flush())
+            course.forget_ending()
+            return durable
 
     def close(self) -> None:
         """Give the session up. An open turn is recorded as aborted; the recorder may be used again."""
@@ -134,7 +148,10 @@ class HeldSession:
     def _cut(self, failure: BaseException) -> None:
         """Record, without waiting, that what is open was given up."""
         course = self._course
-        if course is None or course.turn is None:
+        if course is None:
+            return
+        course.forget_ending()
+        if course.turn is None:
             return
         if course.step is not None:
             run(course.end_step(failure))

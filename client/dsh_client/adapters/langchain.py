@@ -6,6 +6,7 @@ are inside of it: one logical checkpoint a step. The one rule: put it first; wha
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 from uuid import uuid4
 
@@ -16,13 +17,15 @@ from dsh_client.adapters.recorder import Recorder
 from dsh_client.adapters.seam import as_list, as_mapping, aside, load
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 
     from dsh_client.adapters.effects import Effect
     from dsh_client.adapters.held import Settings
     from dsh_client.shapes import Json
 
 _middleware: Any = load("langchain.agents.middleware", "langchain")
+_callbacks: Any = load("langchain_core.callbacks", "langchain")
+_config: Any = load("langchain_core.runnables.config", "langchain")
 _messages: Any = load("langchain_core.messages", "langchain")
 _tools: Any = load("langchain_core.utils.function_calling", "langchain")
 _errors: Any = load("langgraph.errors", "langgraph")
@@ -75,15 +78,17 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Call the model when everything that it sees is durable, and record what it answers."""
         self._request(request)
-        response = handler(request)
+        with _listening(self.recorder):
+            response = handler(request)
         self._answer(response)
         return response
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """Call the model when everything that it sees is durable, and record what it answers."""
         await aside(self._request, request)
-        response = await handler(request)
-        await aside(self._answer, response)
+        with _listening(self.recorder):
+            response = await handler(request)
+        await self.recorder.soon(self._answer, response)
         return response
 
     # -- tools --------------------------------------------------------------------------------------------------------
@@ -108,7 +113,7 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
         """Run a body when its start is durable; a call that the log has answered is answered from the log."""
         call = request.tool_call
         try:
-            stored = await aside(self._recall, call)
+            stored = await self.recorder.soon(self._recall, call)
             if stored is not None:
                 return stored
             key = await aside(self.recorder.start_tool, call["id"], self._effect(request))
@@ -117,7 +122,7 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
         except BaseException as failure:
             self._failed(call["id"], failure)
             raise
-        await aside(self._finish, call["id"], result)
+        await self.recorder.soon(self._finish, call["id"], result)
         return result
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -221,6 +226,41 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
         if names not in self._headers:
             self._headers = {names: [_schema(tool) for tool in tools]}
         return self._headers[names]
+
+
+class Listener(_callbacks.BaseCallbackHandler):  # type: ignore[misc]  # as above
+    """Records the pieces of an answer where a model streams it; makes none stream."""
+
+    run_inline = True
+
+    def __init__(self, recorder: Recorder) -> None:
+        """Record into a session."""
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]  an untyped base, as above
+        self._recorder = recorder
+        self._chunks = translate.Chunks()
+
+    def on_llm_new_token(self, token: Any, *, chunk: Any = None, **rest: Any) -> None:
+        """Record a piece."""
+        for found in self._chunks.of(chunk):
+            self._recorder.chunk(found)
+
+
+@contextmanager
+def _listening(recorder: Recorder) -> Generator[None, None, None]:
+    """Have the models that are called inside of the block tell a session of each piece that they stream."""
+    config = _config.ensure_config()
+    callbacks: Any = config.get("callbacks")
+    listener = Listener(recorder)
+    if hasattr(callbacks, "add_handler"):
+        callbacks = callbacks.copy()
+        callbacks.add_handler(listener, inherit=True)
+    else:
+        callbacks = [*(callbacks or ()), listener]
+    token = _config.var_child_runnable_config.set({**config, "callbacks": callbacks})
+    try:
+        yield
+    finally:
+        _config.var_child_runnable_config.reset(token)
 
 
 def _schema(tool: Any) -> Json:

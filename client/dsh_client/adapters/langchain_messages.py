@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, cast
 
 from dsh_client.adapters.repairs import result_of
-from dsh_client.adapters.seam import as_mapping, jsonable, load
+from dsh_client.adapters.seam import as_mapping, call_delta, jsonable, load, text_delta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -142,3 +142,28 @@ def _content(content: Sequence[Json]) -> Any:
     if len(content) == 1 and content[0].keys() == {"type", "text"}:
         return content[0]["text"]
     return list(content)
+
+
+class Chunks:
+    """Turns the pieces of streamed answers into the log's deltas."""
+
+    def __init__(self) -> None:
+        """Begin before the first piece."""
+        self._ids: dict[int, str] = {}
+
+    def of(self, generated: Any) -> list[Json]:
+        """Return what a piece adds to the answer."""
+        message = getattr(generated, "message", None)
+        if message is None:
+            return []
+        text = str(message.text)
+        found: list[Json] = [text_delta(0, text)] if text else []
+        pieces: list[Json] = getattr(message, "tool_call_chunks", None) or []
+        for piece in pieces:
+            at = 1 + (piece.get("index") or 0)
+            if piece.get("id"):
+                self._ids[at] = piece["id"]
+            if at in self._ids:
+                given = piece.get("args") or ""
+                found.append(call_delta(at, self._ids[at], piece.get("name"), given))
+        return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from uuid import uuid4
 
 from dsh_client.adapters import langchain_messages as translate
-from dsh_client.adapters.langchain import Dshd
+from dsh_client.adapters.langchain import Dshd, Listener
 from dsh_client.adapters.seam import load
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dsh_client.adapters.recorder import Recorder
     from dsh_client.shapes import Json
 
-_callbacks: Any = load("langchain_core.callbacks", "langchain")
 _messages: Any = load("langchain_core.messages", "langchain")
 _nodes: Any = load("langgraph.prebuilt.tool_node", "langgraph")
 
@@ -82,15 +81,15 @@ class DurableGraph:
             setattr(node, name, ours if inner is None else _around(ours, inner))
 
 
-class _Gate(_callbacks.BaseCallbackHandler):  # type: ignore[misc]  # untyped where LangChain is not installed
-    """The callback: the model's gate, and the end of the run."""
+class _Gate(Listener):
+    """The callback: the model's gate, the pieces that it streams, and the end of the run."""
 
     raise_error = True
+    run_inline = False  # checkpoints wait: not in the event loop
 
     def __init__(self, dshd: Dshd) -> None:
-        super().__init__()  # pyright: ignore[reportUnknownMemberType]  an untyped base, as above
+        super().__init__(dshd.recorder)
         self._dshd = dshd
-        self._recorder: Recorder = dshd.recorder
         self._root: Any = None
 
     def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: Any, **rest: Any) -> None:

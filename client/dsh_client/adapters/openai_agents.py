@@ -138,7 +138,7 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
             "inputTokens": response.usage.input_tokens,
             "outputTokens": response.usage.output_tokens,
         }
-        await aside(self.recorder.answer, translate.to_answer(response.output), usage)
+        await self.recorder.soon(self.recorder.answer, translate.to_answer(response.output), usage)
         if self._others is not None:
             await self._others.on_llm_end(context, agent, response)
 
@@ -158,7 +158,9 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
         """Record what the tool returned."""
-        await aside(self.recorder.finish_tool, _call_id(context), translate.to_result(result))
+        await self.recorder.soon(
+            self.recorder.finish_tool, _call_id(context), translate.to_result(result)
+        )
         if self._others is not None:
             await self._others.on_tool_end(context, agent, tool, result)
 

@@ -16,7 +16,7 @@ from dsh_client.adapters.recorder import Recorder
 from dsh_client.adapters.seam import aside, load
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 
     from dsh_client.adapters.held import Settings
     from dsh_client.shapes import Json
@@ -96,8 +96,22 @@ class Dshd(_capabilities.AbstractCapability):  # type: ignore[misc]  # untyped w
     ) -> Any:
         """Record what the model answered at last."""
         response = await handler(request_context)
-        await aside(self._answer, response)
+        await self.recorder.soon(self._answer, response)
         return response
+
+    @property
+    def has_wrap_run_event_stream(self) -> bool:
+        """Say no: the wrapper below looks on where a caller streams, and must not make `run` ask for a stream."""
+        return False
+
+    async def wrap_run_event_stream(self, ctx: Any, *, stream: AsyncIterable[Any]) -> Any:
+        """Record the pieces of a streamed answer."""
+        chunks = translate.Chunks()
+        async for event in stream:
+            chunk = chunks.of(event)
+            if chunk is not None:
+                await self.recorder.achunk(chunk)
+            yield event
 
     # -- tools --------------------------------------------------------------------------------------------------------
 
@@ -120,7 +134,7 @@ class Dshd(_capabilities.AbstractCapability):  # type: ignore[misc]  # untyped w
         except (_exceptions.ToolRetryError, _exceptions.ToolFailedError) as told:
             part = getattr(told, "tool_retry", None) or told.tool_failed
             result_of_it = translate.to_result(part.content, is_error=True)
-            await aside(self.recorder.finish_tool, call_id, result_of_it)  # noqa: ASYNC120  # a cancel is the stronger end
+            await self.recorder.soon(self.recorder.finish_tool, call_id, result_of_it)  # noqa: ASYNC120  # a cancel is the stronger end
             raise
         except (_exceptions.CallDeferred, _exceptions.ApprovalRequired):
             self.recorder.pause_tool(call_id)
@@ -128,7 +142,7 @@ class Dshd(_capabilities.AbstractCapability):  # type: ignore[misc]  # untyped w
         except BaseException as failure:
             self.recorder.fail_tool(call_id, failure)
             raise
-        await aside(self.recorder.finish_tool, call_id, translate.to_result(result))
+        await self.recorder.soon(self.recorder.finish_tool, call_id, translate.to_result(result))
         return result
 
     # -- inside -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from dsh_client.adapters.repairs import result_of, text_of
-from dsh_client.adapters.seam import jsonable, load
+from dsh_client.adapters.seam import call_delta, jsonable, load, text_delta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -81,6 +81,34 @@ def to_answer(message: Any) -> Json:
     if any(part.part_kind not in _PLAIN for part in message.parts):
         blocks.append({"type": _WHOLE, "message": _dumped_messages([message])[0]})
     return {"id": str(uuid4()), "role": "assistant", "content": blocks}
+
+
+class Chunks:
+    """Turns the events of a stream into the log's deltas; one for each answer."""
+
+    def __init__(self) -> None:
+        """Begin before the first event."""
+        self._ids: dict[int, str] = {}
+
+    def of(self, event: Any) -> Json | None:
+        """Return what an event adds to the answer; None where it adds nothing that the log has a form for."""
+        part: Any = getattr(event, "part", None) or getattr(event, "delta", None)
+        kind = getattr(part, "part_kind", None) or getattr(part, "part_delta_kind", None)
+        if event.event_kind not in {"part_start", "part_delta"}:
+            return None
+        if kind in {"text", "thinking"}:
+            text = getattr(part, "content", None) or getattr(part, "content_delta", None)
+            return text_delta(event.index, text, reasoning=kind == "thinking") if text else None
+        if kind not in {"tool-call", "tool_call"}:
+            return None
+        call_id = part.tool_call_id or self._ids.get(event.index)
+        if call_id is None:
+            return None
+        self._ids[event.index] = call_id
+        given = getattr(part, "args", None) or getattr(part, "args_delta", None)
+        text = given if isinstance(given, str) else json.dumps(given) if given else ""
+        name = getattr(part, "tool_name", None)
+        return call_delta(event.index, call_id, name, text)
 
 
 def to_usage(message: Any) -> Json:

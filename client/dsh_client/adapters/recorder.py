@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dsh_client.adapters import repairs
 from dsh_client.adapters.held import HeldSession
-from dsh_client.adapters.seam import jsonable
+from dsh_client.adapters.seam import aside, jsonable
 from dsh_client.errors import MisuseError
 from dsh_client.ports import run
-from dsh_client.shapes import failed_result
+from dsh_client.shapes import asked_calls, failed_result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,24 +115,39 @@ class Recorder(HeldSession):
         usage: Mapping[str, Any] | None = None,
         results: Mapping[str, Json] = {},
     ) -> None:
-        """Record what the model answered; a step without open calls ends here, durably."""
+        """Record what the model answered, without waiting; a step without open calls ends here."""
         with self._lock:
             course = self._opened()[1]
             if course.step is None or not course.awaits_answer:
                 return  # an answer to a request that is none of ours
             message = jsonable(message)
             self._note(message)
+            if course.is_answered and not asked_calls(message):
+                course.tell_last(message, usage)
+                return
             course.tell(message, usage)
             for call_id, result in results.items():
                 self._settle(course, call_id, result)
             self._end_step_if_answered(course)
 
     def chunk(self, chunk: Json) -> None:
-        """Record a piece of the model's stream; hardly ever waits."""
+        """Record a piece of the model's stream; hardly ever waits.
+
+        Args:
+            chunk: A delta of FORMAT.md's kinds.
+        """
         with self._lock:
             course = self._course
             if course is not None and course.awaits_answer:
                 run(course.chunk(jsonable(chunk)))
+
+    async def achunk(self, chunk: Json) -> None:
+        """Record a piece without blocking the event loop."""
+        course = self._course
+        if course is not None and course.chunk_waits:
+            await aside(self.chunk, chunk)
+        else:
+            await self.soon(self.chunk, chunk)
 
     def adopt(
         self, message: Json, prompts: Sequence[Json] = (), results: Mapping[str, Json] = {}
@@ -259,7 +274,7 @@ class Recorder(HeldSession):
         return run(course.start(call_id, effect)).idempotency_key
 
     def finish_tool(self, call_id: str, result: Json) -> None:
-        """Record a call's result; the last one of the step ends it, durably.
+        """Record a call's result, without waiting; the last one ends the step, and the next request waits for that.
 
         Args:
             call_id: The call.
@@ -276,7 +291,7 @@ class Recorder(HeldSession):
                 self._results[call_id] = result
             else:
                 self._settle(course, call_id, result)
-            self._end_step_if_answered(course)
+                self._end_step_if_answered(course)
 
     def pause_tool(self, call_id: str) -> None:
         """Note that a body stopped half-way and will be entered again in this process (to ask a person, say)."""
@@ -316,4 +331,4 @@ class Recorder(HeldSession):
 
     def _end_step_if_answered(self, course: AgentCourse) -> None:
         if course.step is not None and not course.awaits_answer and course.is_answered:
-            run(course.end_step(None))
+            course.launch_end()

@@ -49,6 +49,17 @@ async def aside(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
 
 
+def text_delta(index: int, text: str, *, reasoning: bool = False) -> dict[str, Any]:
+    """Return a piece of a streamed text as the log has it."""
+    return {"type": "reasoning-delta" if reasoning else "text-delta", "index": index, "text": text}
+
+
+def call_delta(index: int, call_id: str, name: str | None, arguments: str) -> dict[str, Any]:
+    """Return a piece of a streamed call as the log has it; the name comes with the first."""
+    found = {"type": "tool-call-delta", "index": index, "id": call_id, "argumentsDelta": arguments}
+    return {**found, "name": name} if name else found
+
+
 def as_mapping(value: Any) -> Mapping[Any, Any] | None:
     """Return the value where it is a mapping, typed; else None."""
     return value if isinstance(value, Mapping) else None  # pyright: ignore[reportUnknownVariableType]  it was Any

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from langchain.agents.middleware import (
     ToolRetryMiddleware,
 )
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, SystemMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, SystemMessage
+from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.tools import StructuredTool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
@@ -50,6 +53,26 @@ class FakeModel(GenericFakeChatModel):
             message = AIMessage(content="", tool_calls=calls)
         self.messages = iter([message])
         return super()._generate(messages, stop, run_manager, **options)
+
+    def _stream(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **options: Any
+    ) -> Any:
+        whole = self._generate(messages, stop, run_manager, **options).generations[0].message
+        words = [AIMessageChunk(content=f"{word} ") for word in whole.content.split()]
+        for number, call in enumerate(whole.tool_calls):
+            told = json.dumps(call["args"])
+            first = tool_call_chunk(name=call["name"], id=call["id"], args=told[:5], index=number)
+            words += [
+                AIMessageChunk(content="", tool_call_chunks=[first]),
+                AIMessageChunk(
+                    content="", tool_call_chunks=[tool_call_chunk(args=told[5:], index=number)]
+                ),
+            ]
+        for word in words:
+            piece = ChatGenerationChunk(message=word)
+            if run_manager:
+                run_manager.on_llm_new_token(word.content, chunk=piece)
+            yield piece
 
 
 def said(message: Any) -> Said:
@@ -111,7 +134,8 @@ def main() -> None:
     elif mode == "async":
         state = asyncio.run(agent.ainvoke(asked))
     else:
-        state = list(agent.stream(asked, stream_mode="values"))[-1]
+        told = list(agent.stream(asked, stream_mode=["values", "messages"]))
+        state = [value for kind, value in told if kind == "values"][-1]
     _validate_chat_history(state["messages"])
     print(state["messages"][-1].content)
     dshd.recorder.close()

@@ -1,0 +1,124 @@
+"""What the recorder promises every adapter, without any framework."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from dsh_client.adapters.recorder import Recorder
+from dsh_client.errors import LatchedError
+from dsh_protocol.errors import DshdError, FrameTooLargeError, WriterLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from support.daemon import DaemonProcess
+
+HEADER = {"config": {"provider": "fake", "model": "one"}}
+OK = {"content": [{"type": "text", "text": "ok"}]}
+
+
+def prompt(text: str) -> dict[str, Any]:
+    content = [{"type": "text", "text": text}]
+    return {"id": str(uuid4()), "role": "user", "source": {"kind": "user"}, "content": content}
+
+
+def asking(*calls: str) -> dict[str, Any]:
+    blocks = [{"type": "tool-call", "id": one, "name": "look", "arguments": "{}"} for one in calls]
+    return {"id": str(uuid4()), "role": "assistant", "content": blocks}
+
+
+def saying(text: str) -> dict[str, Any]:
+    content = [{"type": "text", "text": text}]
+    return {"id": str(uuid4()), "role": "assistant", "content": content}
+
+
+@pytest.fixture
+def recorder(daemon: DaemonProcess) -> Generator[Recorder, None, None]:
+    made = Recorder(f"recorded-{uuid4()}", "test", {"socket": str(daemon.socket), "timeout": 20.0})
+    yield made
+    with suppress(DshdError):  # a session that was taken away
+        made.close()
+
+
+def types(daemon: DaemonProcess, recorder: Recorder) -> list[str]:
+    events = daemon.call("session.read", id=recorder.session_id)["events"]
+    return [event["type"] for event in events]
+
+
+def begin_a_tool(recorder: Recorder) -> None:
+    recorder.begin_run()
+    recorder.request(HEADER, [prompt("Look.")])
+    recorder.answer(asking("a"))
+    recorder.start_tool("a")
+
+
+def lose(daemon: DaemonProcess, recorder: Recorder) -> None:
+    """Take the write handle away, over a connection of somebody else."""
+    handle = recorder._handle  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  no program asks for its right
+    assert handle is not None
+    daemon.call("session.close", id=handle.id, writer=handle.ledger.writer)
+
+
+def test_the_end_of_a_step_is_on_its_way_when_its_last_result_is_known(
+    daemon: DaemonProcess, recorder: Recorder
+) -> None:
+    begin_a_tool(recorder)
+    recorder.finish_tool("a", OK)
+    recorder.request(HEADER)
+    recorder.answer(saying("done"))
+    recorder.end_run()
+    assert types(daemon, recorder) == [
+        "turn/start",
+        "step/start",
+        "user/message",
+        "request/header",
+        "assistant/message",
+        "tool/call",
+        "tool/result",
+        "step/end",
+        "step/start",
+        "assistant/message",
+        "step/end",
+        "turn/end",
+    ]
+
+
+def test_a_step_whose_checkpoint_fails_lets_no_request_pass(
+    daemon: DaemonProcess, recorder: Recorder
+) -> None:
+    begin_a_tool(recorder)
+    lose(daemon, recorder)
+    recorder.finish_tool("a", OK)
+    with pytest.raises(WriterLostError):
+        recorder.request(HEADER)
+    with pytest.raises(LatchedError):
+        recorder.request(HEADER)
+
+
+def test_a_last_step_whose_checkpoint_fails_lets_no_turn_end(
+    daemon: DaemonProcess, recorder: Recorder
+) -> None:
+    recorder.begin_run()
+    recorder.request(HEADER, [prompt("Say.")])
+    lose(daemon, recorder)
+    recorder.answer(saying("done"))
+    with pytest.raises(WriterLostError):
+        recorder.end_run()
+
+
+def test_a_last_result_that_is_too_long_can_be_given_again_shorter(
+    daemon: DaemonProcess, recorder: Recorder
+) -> None:
+    begin_a_tool(recorder)
+    limit = daemon.call("daemon.status")["limits"]["maxLineBytes"]
+    with pytest.raises(FrameTooLargeError):
+        recorder.finish_tool("a", {"content": [{"type": "text", "text": "x" * limit}]})
+    recorder.finish_tool("a", OK)
+    recorder.request(HEADER)
+    recorder.answer(saying("done"))
+    recorder.end_run()
+    assert types(daemon, recorder).count("tool/result") == 1
