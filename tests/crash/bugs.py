@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from crash import bitflips, children, errors, kills, mending, sweeps, tame, workload
 from crash.bench import Bench, Tally
 from crash.door import PERSISTENT, Fault
-from crash.model import Grain
+from crash.pending import Grain
 from crash.planted import BUGS
 from crash.proof import Result, Size
 from crash.recording import RecordingDisk

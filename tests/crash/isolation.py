@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -116,7 +117,7 @@ def _corrupt(daemon: DaemonProcess) -> str:
 @contextmanager
 def _at_work(daemon: DaemonProcess, sessions: list[str]) -> Generator[None, None, None]:
     """A process for each session that opens it, writes a turn and closes it, again and again."""
-    pids = [_forked(lambda name=name: _work(daemon, name)) for name in sessions]  # type: ignore[misc]
+    pids = [_forked(partial(_work, daemon, name)) for name in sessions]
     time.sleep(0.1)  # they have begun, by the real clock
     try:
         yield

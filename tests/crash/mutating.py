@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,9 +75,9 @@ def function_of(module: str, qualname: str) -> FunctionType:
     """Return a loaded function by its qualified name, from under what decorates it."""
     found: Any = import_module(module)
     for part in qualname.split("."):
-        found = vars(found)[part]
-    found = getattr(found, "fget", found)
-    found = getattr(found, "__wrapped__", found)
+        found = vars(cast("object", found))[part]
+    for wrapper in ("fget", "__wrapped__"):
+        found = getattr(cast("object", found), wrapper, found)
     assert isinstance(found, FunctionType)
     return found
 
@@ -154,7 +154,7 @@ def _within(
     for field, value in ast.iter_fields(node):
         if field in {"annotation", "returns", "args"} and not isinstance(node, ast.Call):
             continue
-        for child in value if isinstance(value, list) else [value]:
+        for child in _several(value):
             if isinstance(child, ast.AST):
                 yield from _within(node, child, name)
 
@@ -248,8 +248,14 @@ def _replace(parent: ast.AST, node: ast.AST, other: ast.AST) -> None:
     for field, value in ast.iter_fields(parent):
         if value is node:
             setattr(parent, field, other)
-        elif isinstance(value, list) and any(one is node for one in value):
-            setattr(parent, field, [other if one is node else one for one in value])
+        elif any(one is node for one in _several(value)):
+            setattr(parent, field, [other if one is node else one for one in _several(value)])
+
+
+def _several(value: Any) -> list[Any]:
+    """Return what a field of a node holds as a list."""
+    several: list[Any] = value if isinstance(value, list) else [value]
+    return several
 
 
 def _code_of(code: CodeType, qualname: str) -> CodeType:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dshd.storage.jsonl.store import JsonlStore
     from dshd.storage.store import SessionHandle
 
-ROOT = "/home/state/sessions"
+ROOT = "/state/dshd/sessions"
 """Two of its three directories are made by the store."""
 PROJECT = f"{ROOT[1:]}/--work--"
 HOLDER = HolderRecord("ab" * 32, 12, 34, "boot", "tests", 56, 0)

@@ -39,7 +39,7 @@ def prove(size: Size, scratch: Path) -> Iterator[Result]:
 
 def _whole(size: Size) -> Iterator[Result]:
     wanted = WANTED[size]
-    judge, problems, operations = Judge(sent(WHOLE)), list[str](), 0
+    judge, problems, operations, seed = Judge(sent(WHOLE)), list[str](), 0, 0
     for seed in count(1):
         grain = GRAINS[size] if seed == 1 else MORE
         disk = RecordingDisk(judge, grain, seed)

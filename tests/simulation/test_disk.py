@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def made(seed: int = 0) -> tuple[VirtualDisk, int, Random]:
     disk = VirtualDisk(lambda: 0)
-    disk.mkdir("/root")
-    return disk, disk.open_root("/root"), Random(seed)  # noqa: S311  # the same every time
+    disk.mkdir("/disk")
+    return disk, disk.open_root("/disk"), Random(seed)  # noqa: S311  # the same every time
 
 
 def content(disk: VirtualDisk, path: str) -> bytes | None:
@@ -45,7 +45,7 @@ def test_what_was_not_synced_may_go_and_what_was_stays() -> None:
         top = disk.open_root("/")
         disk.fsync(top)
         disk.stop(chance, power=True)
-        found = content(disk, "/root/a")
+        found = content(disk, "/disk/a")
         assert found is not None
         assert found[:4] == b"kept"
         seen.add(found)
@@ -61,9 +61,9 @@ def test_a_name_that_was_not_synced_may_go_and_the_end_of_a_process_loses_nothin
         disk.write(fd, b"x")
         disk.fsync(fd)
         disk.stop(chance, power=False)
-        assert content(disk, "/root/a") == b"x"
+        assert content(disk, "/disk/a") == b"x"
         disk.stop(chance, power=True)
-        seen.add(content(disk, "/root/a"))
+        seen.add(content(disk, "/disk/a"))
     assert seen == {None, b"x"}
 
 
@@ -75,9 +75,9 @@ def test_a_failed_sync_loses_the_bytes_while_the_cache_goes_on_showing_them() ->
     with pytest.raises(OSError, match="Input/output"):
         disk.fdatasync(fd)
     disk.fdatasync(fd)
-    assert content(disk, "/root/a") == b"lost"
+    assert content(disk, "/disk/a") == b"lost"
     disk.drop_cache(fd)
-    assert content(disk, "/root/a") == bytes(4)
+    assert content(disk, "/disk/a") == bytes(4)
 
 
 def test_once_the_power_is_off_every_call_fails() -> None:
@@ -114,7 +114,7 @@ def test_names_and_kinds_are_refused_as_the_kernel_refuses_them() -> None:
         (errno.ENOENT, lambda: disk.open("b", READ, at=root)),
         (errno.EISDIR, lambda: disk.open("d", APPEND, at=root)),
         (errno.ENOTDIR, lambda: disk.lstat("a/b", at=root)),
-        (errno.ENOTEMPTY, lambda: disk.rmdir("root", at=disk.open_root("/"))),
+        (errno.ENOTEMPTY, lambda: disk.rmdir("disk", at=disk.open_root("/"))),
         (errno.EEXIST, lambda: disk.link("a", "d", at=root)),
         (errno.EISDIR, lambda: disk.unlink("d", at=root)),
         (errno.EBADF, lambda: disk.close(5)),
