@@ -15,7 +15,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -252,10 +252,9 @@ def _replace(parent: ast.AST, node: ast.AST, other: ast.AST) -> None:
             setattr(parent, field, [other if one is node else one for one in _several(value)])
 
 
-def _several(value: Any) -> list[Any]:
+def _several(value: object) -> list[Any]:
     """Return what a field of a node holds as a list."""
-    several: list[Any] = value if isinstance(value, list) else [value]
-    return several
+    return [*cast("Iterable[Any]", value)] if isinstance(value, list) else [value]
 
 
 def _code_of(code: CodeType, qualname: str) -> CodeType:
