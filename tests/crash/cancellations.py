@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_STRIDE = {Size.QUICK: 13, Size.FULL: 1, Size.RELEASE: 1}
+_STRIDE = {Size.QUICK: 41, Size.FULL: 1, Size.RELEASE: 1}
 _MIB = 1 << 20
 _ALLOWED_MIB = 64
 _PENDING_MIB = 16
