@@ -19,6 +19,7 @@ from support.adapters import (
     check_killed_and_resumed,
     check_pieces,
     check_stopped_by,
+    check_stored,
     daemon_for,
     fault_outcome,
     tell,
@@ -142,6 +143,32 @@ def test_a_streamed_answer_is_recorded_piece_by_piece(
     code, output = agent.run("none")
     assert code == 0, output
     check_pieces(agent.events())
+
+
+DELEGATING = [
+    case(*one)
+    for one in (
+        ("langgraph", "sync"),
+        ("langgraph", "graph"),
+        ("pydantic_ai", "run"),
+        ("openai_agents", "run"),
+    )
+]
+
+
+@pytest.mark.parametrize(("framework", "mode"), DELEGATING)
+def test_an_agent_inside_of_a_tool_has_a_session_of_its_own_that_names_its_parent(
+    daemon: DaemonProcess, tmp_path: Path, bench: Bench, mode: str
+) -> None:
+    agent = bench.agent(daemon, tmp_path, f"mode={mode}", "delegate=yes")
+    code, output = agent.run("none")
+    assert code == 0, output
+    keys = {line["name"]: line["key"] for line in agent.lines("bodies")}
+    child = daemon.call("session.stat", id=keys["look"].replace("dshd1-", "agent-"))["session"]
+    assert child["header"]["parentSession"] == agent.session
+    assert (child["header"]["origin"], child["header"]["delegationDepth"]) == ("subagent", 1)
+    assert (child["state"], child["turns"]) == ("idle", 1)
+    check_stored(agent, agent.events())
 
 
 EXAMPLES = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from dsh_client.adapters import anthropic_messages as translate
 from dsh_client.adapters.effects import Effect, declared
-from dsh_client.adapters.keys import running
+from dsh_client.adapters.keys import in_body_of, running
 from dsh_client.adapters.recorder import Recorder
 from dsh_client.adapters.seam import aside, load
 
@@ -74,7 +74,7 @@ class DshdLoop:
         key = self.recorder.start_tool(block.id, self.recorder.effect_of(block.name, effect))
         found = RunningTool(block.id, key)
         try:
-            with running(key):
+            with running(key, self.recorder.session_id):
                 yield found
         except BaseException as failure:
             self.recorder.fail_tool(block.id, failure)
@@ -91,7 +91,7 @@ class DshdLoop:
                 self.recorder.start_tool, block.id, self.recorder.effect_of(block.name, effect)
             )
             found = RunningTool(block.id, key)
-            with running(key):
+            with running(key, self.recorder.session_id):
                 yield found
         except BaseException as failure:
             self.recorder.fail_tool(block.id, failure)
@@ -138,7 +138,7 @@ class _Gate(_anthropic.Middleware):  # type: ignore[misc]  # untyped where anthr
         self._known = translate.Known()
 
     def handle(self, request: Any, call_next: Any) -> Any:
-        if not _is_ours(request):
+        if not self._is_ours(request):
             return call_next(request)
         self._request(request)
         response = call_next(request)
@@ -150,7 +150,7 @@ class _Gate(_anthropic.Middleware):  # type: ignore[misc]  # untyped where anthr
         return response
 
     async def handle_async(self, request: Any, call_next: Any) -> Any:
-        if not _is_ours(request):
+        if not self._is_ours(request):
             return await call_next(request)
         await aside(self._request, request)
         response = await call_next(request)
@@ -160,6 +160,13 @@ class _Gate(_anthropic.Middleware):  # type: ignore[misc]  # untyped where anthr
             else:
                 await aside(self._stored, json.loads(await response.http_response.aread()))
         return response
+
+    def _is_ours(self, request: Any) -> bool:
+        """Whether it is a step of the agent's; what a tool's body asks is its own business, under the latch."""
+        if in_body_of(self._recorder.session_id):
+            self._recorder.check(None)
+            return False
+        return bool(request.method.lower() == "post" and request.url in _PATHS)
 
     def _request(self, request: Any) -> None:
         body: Json = request.json
@@ -183,10 +190,6 @@ class _Gate(_anthropic.Middleware):  # type: ignore[misc]  # untyped where anthr
         self._recorder.answer(translate.to_answer(message), translate.to_usage(message))
         if not any(block.get("type") == "tool_use" for block in message["content"]):
             self._recorder.end_run()
-
-
-def _is_ours(request: Any) -> bool:
-    return bool(request.method.lower() == "post" and request.url in _PATHS)
 
 
 def _header(body: Json) -> Json:

@@ -101,7 +101,7 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
             return stored
         key = self.recorder.start_tool(call["id"], self._effect(request))
         try:
-            with running(key):
+            with running(key, self.recorder.session_id):
                 result = handler(request)
         except BaseException as failure:
             self._failed(call["id"], failure)
@@ -117,7 +117,7 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
             if stored is not None:
                 return stored
             key = await aside(self.recorder.start_tool, call["id"], self._effect(request))
-            with running(key):
+            with running(key, self.recorder.session_id):
                 result = await handler(request)
         except BaseException as failure:
             self._failed(call["id"], failure)

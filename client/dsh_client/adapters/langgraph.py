@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from uuid import uuid4
 
 from dsh_client.adapters import langchain_messages as translate
+from dsh_client.adapters.keys import in_body_of
 from dsh_client.adapters.langchain import Dshd, Listener
 from dsh_client.adapters.seam import load
 
@@ -107,13 +108,21 @@ class _Gate(Listener):
             self._recorder.fail_run(error)
 
     def on_chat_model_start(self, serialized: Any, messages: Any, **rest: Any) -> None:
+        if in_body_of(self._recorder.session_id):
+            self._recorder.check(None)
+            return  # a model inside of a tool's body is the body's own business
         seen: list[Any] = messages[0]
         said = [_named(message) for message in seen if message.type != "system"]
         system = "\n\n".join(str(message.text) for message in seen if message.type == "system")
         self._dshd.take_checkpoint(said, _header(system, rest))
 
     def on_llm_end(self, response: Any, **rest: Any) -> None:
-        self._dshd.take_answer([response.generations[0][0].message])
+        if not in_body_of(self._recorder.session_id):
+            self._dshd.take_answer([response.generations[0][0].message])
+
+    def on_llm_new_token(self, token: Any, *, chunk: Any = None, **rest: Any) -> None:
+        if not in_body_of(self._recorder.session_id):
+            super().on_llm_new_token(token, chunk=chunk, **rest)
 
     def on_tool_start(self, serialized: Any, input_str: str, **rest: Any) -> None:
         call_id = rest.get("tool_call_id")

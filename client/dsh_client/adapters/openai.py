@@ -76,7 +76,8 @@ class DshdRunner:
     def _keyed(self, function: Any) -> Any:
         def execute(given: Any) -> Any:
             plain = given.model_dump(mode="json") if hasattr(given, "model_dump") else given
-            with running(self.recorder.key_for(function.tool["name"], plain)):
+            key = self.recorder.key_for(function.tool["name"], plain)
+            with running(key, self.recorder.session_id):
                 return function.execute(given)
 
         return execute

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from dsh_client.adapters import openai_items as translate
 from dsh_client.adapters.effects import declared
 from dsh_client.adapters.held import Settings
+from dsh_client.adapters.keys import Child, child_of
 from dsh_client.adapters.recorder import Recorder
 from dsh_client.adapters.seam import aside, load
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _agents: Any = load("agents", "openai-agents")
 
 _KEY = "dshd_idempotency_key"
+_SESSION = "dshd_session"
 
 
 class RunArguments(TypedDict):
@@ -53,6 +55,15 @@ def dshd_session(session: str | None = None, **settings: Unpack[AllSettings]) ->
 def idempotency_key(context: Any) -> str | None:
     """Return the key of the call that a tool's body runs for, from its `ToolContext`."""
     return getattr(context, _KEY, None)
+
+
+def child_session(context: Any, name: str = "agent") -> Child:
+    """Return the session of an agent that a tool's body starts, for `dshd_session(**child_session(context))`.
+
+    Raises:
+        MisuseError: The context is not that of a call which passed its checkpoint.
+    """
+    return child_of(getattr(context, _KEY, None), getattr(context, _SESSION, None), name)
 
 
 class DshdSession:
@@ -153,6 +164,7 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
             self.recorder.fail_tool(call_id, failure)
             raise
         setattr(context, _KEY, key)
+        setattr(context, _SESSION, self.recorder.session_id)
         if self._others is not None:
             await self._others.on_tool_start(context, agent, tool)
 

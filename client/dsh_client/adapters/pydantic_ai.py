@@ -129,7 +129,7 @@ class Dshd(_capabilities.AbstractCapability):  # type: ignore[misc]  # untyped w
         effect = self.recorder.effect_of(call.tool_name, declared(tool_def.metadata))
         try:
             key = await aside(self.recorder.start_tool, call_id, effect)
-            with running(key):
+            with running(key, self.recorder.session_id):
                 result = await handler(args)
         except (_exceptions.ToolRetryError, _exceptions.ToolFailedError) as told:
             part = getattr(told, "tool_retry", None) or told.tool_failed

@@ -27,6 +27,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.prebuilt.chat_agent_executor import _validate_chat_history
 
+from dsh_client.adapters.keys import child_session
 from dsh_client.adapters.langchain import Dshd
 from dsh_client.adapters.langgraph import DurableGraph
 
@@ -81,6 +82,12 @@ def said(message: Any) -> Said:
 
 def tool(name: str) -> StructuredTool:
     def run(what: str) -> str:
+        if name == "look" and "delegate" in bench.options:
+            dshd = Dshd(**child_session(), socket=bench.socket)
+            model = GenericFakeChatModel(messages=iter([AIMessage("4.20")]))
+            expert = create_agent(model, middleware=[dshd])
+            expert.invoke({"messages": [{"role": "user", "content": "What does it cost?"}]})
+            dshd.recorder.close()
         return bench.body(name)
 
     async def arun(what: str) -> str:

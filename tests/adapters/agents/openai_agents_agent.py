@@ -16,7 +16,7 @@ from agents.testing.model import ModelStep
 from bench import PROMPT, TOOLS, Bench, Said
 
 from dsh_client.adapters import keys
-from dsh_client.adapters.openai_agents import dshd_session, idempotency_key
+from dsh_client.adapters.openai_agents import child_session, dshd_session, idempotency_key
 
 bench = Bench()
 
@@ -52,6 +52,11 @@ def respond(call: Any) -> Any:
 
 def tool(name: str) -> FunctionTool:
     async def run(context: Any, _arguments: str) -> str:
+        if name == "look" and "delegate" in bench.options:
+            ours = dshd_session(**child_session(context), socket=bench.socket)
+            expert = Agent(name="expert", model=ScriptedModel([[assistant_message("4.20")]]))
+            await Runner.run(expert, "What does it cost?", **ours)
+            ours["session"].recorder.close()
         with keys.running(idempotency_key(context)):
             return await asyncio.to_thread(bench.body, name)
 

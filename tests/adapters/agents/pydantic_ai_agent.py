@@ -18,6 +18,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, TextPa
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
+from dsh_client.adapters.keys import child_session
 from dsh_client.adapters.pydantic_ai import Dshd
 
 bench = Bench()
@@ -69,6 +70,11 @@ async def stream(messages: list[Any], _info: Any) -> Any:
 
 def tool(name: str) -> Tool:
     async def run(what: str) -> str:
+        if name == "look" and "delegate" in bench.options:
+            dshd = Dshd(**child_session(), socket=bench.socket)
+            model = FunctionModel(lambda _messages, _info: ModelResponse(parts=[TextPart("4.20")]))
+            await Agent(model, capabilities=[dshd]).run("What does it cost?")
+            dshd.recorder.close()
         return await asyncio.to_thread(bench.body, name)
 
     return Tool(run, name=name, description=f"{name} it", takes_ctx=False)
