@@ -75,6 +75,7 @@ def test_a_daemon_that_does_not_run_is_exit_code_3(
         "diff": ["a1", "b1"],
         "rename": ["a1", "title"],
         "prune": ["--older-than", "1d"],
+        "import": ["--from", "codex", "/dev/null"],
     }
     words = special.get(verb, ["a1"])
     for place in ("nowhere", "x" * 200):

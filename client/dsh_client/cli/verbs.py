@@ -33,6 +33,7 @@ VERBS = (
     Verb("stats", "turns, calls, errors and tokens of one, some or all sessions"),
     Verb("diff", "where two sessions, or two points of one, part"),
     Verb("export", "a session as HTML, Markdown, JSON Lines, ATIF, or a chat request"),
+    Verb("import", "archives of what other programs kept, and bundles"),
     Verb("owner", "who may write to a session, and whether that process lives"),
     Verb("du", "how much room sessions take"),
     Verb("top", "live sessions, checkpoints a second, fsync times"),
