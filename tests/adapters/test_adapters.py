@@ -168,7 +168,10 @@ def test_an_agent_inside_of_a_tool_has_a_session_of_its_own_that_names_its_paren
     assert child["header"]["parentSession"] == agent.session
     assert (child["header"]["origin"], child["header"]["delegationDepth"]) == ("subagent", 1)
     assert (child["state"], child["turns"]) == ("idle", 1)
-    check_stored(agent, agent.events())
+    stored = agent.events()
+    check_stored(agent, stored)
+    assert not [e for e in stored if e["type"] == "tool/result" and "error" in e["data"]]
+    assert len([e for e in stored if e["type"] == "assistant/message"]) == 2, "the child's is here"
 
 
 EXAMPLES = {
