@@ -1,4 +1,4 @@
-"""The daemon's own log: one JSON line an event on standard error.
+"""The daemon's own log: one line an event on standard error; JSON, or what a person reads where that is a terminal.
 
 The one rule: the content of sessions never enters it. Event names are constants, values are short scalars, and
 the text of an exception is kept only where the exception's class promises that it holds no content.
@@ -38,6 +38,7 @@ def configure_logs(level: str = "info", environ: Mapping[str, str] | None = None
     """
     stream = sys.stderr
     under_journal = is_journal(stream, os.environ if environ is None else environ)
+    render = _render_for_people if stream.isatty() else _Renderer(prefixed=under_journal)
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[
@@ -46,7 +47,7 @@ def configure_logs(level: str = "info", environ: Mapping[str, str] | None = None
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _describe_exception,
             _drop_content,
-            _Renderer(prefixed=under_journal),
+            render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=lambda *_: _LineWriter(stream),
@@ -126,6 +127,20 @@ class _Renderer:
         ordered.update(event)
         line = msgspec.json.encode({str(k): _encodable(v) for k, v in ordered.items()}).decode()
         return f"<{_PRIORITIES.get(level, 6)}>{line}" if self._prefixed else line
+
+
+def _render_for_people(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    """Time, level, event, then the rest; nothing in it steers the terminal."""
+    when = str(event.pop("timestamp", ""))[11:23]
+    level, name = str(event.pop("level", "info")), str(event.pop("event", ""))
+    rest = (f"{key}={_plain(value)}" for key, value in event.items())
+    return " ".join([when, f"{level:<7}", name, *rest])
+
+
+def _plain(value: object) -> str:
+    """A value as one word, or quoted; what is not printable is shown as Python escapes it."""
+    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
+    return f'"{text}"' if " " in text or not text else text
 
 
 def _encodable(value: object) -> object:

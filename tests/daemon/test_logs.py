@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -87,6 +89,19 @@ def test_priorities_are_written_for_the_journal_and_for_nothing_else(tmp_path: P
         logged(body, journal, JOURNAL_STREAM=f"{found.st_dev}:{found.st_ino}")
     lines = (tmp_path / "journal").read_text().split("\n")
     assert [line[:4] for line in lines] == ["<3>{", "<6>{", ""]
+
+
+def test_on_a_terminal_a_person_reads_lines_that_do_not_steer_it() -> None:
+    leader, follower = pty.openpty()
+    body = r"log.warning('session.flush_failed', session='a\x1b[2J\n', kind='NO_SPACE', n=1.5, why='a b')"
+    try:
+        logged(body, follower)
+        line = os.read(leader, 4096).decode()
+    finally:
+        os.close(leader)
+        os.close(follower)
+    assert re.match(r"[0-9:.]{12} warning session\.flush_failed ", line)
+    assert line.endswith(' session=a\\x1b[2J\\n kind=NO_SPACE n=1.5 why="a b"\r\n')
 
 
 def test_a_log_whose_reader_is_gone_raises_nothing() -> None:
