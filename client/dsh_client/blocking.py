@@ -24,8 +24,9 @@ from dsh_client.errors import (
     DaemonUnavailableError,
 )
 from dsh_client.exchange import Exchange, Ticket, as_object
+from dsh_protocol.errors import ProtocolVersionError
 from dsh_protocol.paths import client_socket_paths
-from dsh_protocol.version import PROTOCOL_VERSION, VERSION
+from dsh_protocol.version import OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +43,24 @@ def hello(name: str) -> dict[str, Any]:
         "protocolVersion": PROTOCOL_VERSION,
         "client": {"name": name, "version": VERSION, "pid": os.getpid()},
     }
+
+
+def check_protocol(answer: Mapping[str, Any]) -> None:
+    """Refuse a daemon that speaks only what this client does not know any more.
+
+    Raises:
+        ProtocolVersionError: Its answer to `initialize` says so; a client that is too old is refused by the daemon.
+    """
+    spoken = answer.get("protocolVersion")
+    if type(spoken) is int and OLDEST_PROTOCOL_VERSION <= spoken <= PROTOCOL_VERSION:
+        return
+    server = as_object(answer.get("server")) or {}
+    raise ProtocolVersionError(
+        f"the daemon {server.get('version')} speaks protocol {spoken} and this client {VERSION} speaks"
+        f" {PROTOCOL_VERSION}; restart the daemon as the version that is installed",
+        client=PROTOCOL_VERSION,
+        daemon=spoken,
+    )
 
 
 class Link:
@@ -257,8 +276,12 @@ class Client:
         ticket = link.start(method, given, self.timeout)
         return link.wait(ticket, max(deadline - time.monotonic(), 0.001))
 
-    def link(self, timeout: float) -> Link:
+    def link(self, timeout: float, *, any_version: bool = False) -> Link:
         """Return the living connection, or make one and introduce ourselves.
+
+        Args:
+            timeout: Seconds.
+            any_version: Whether a daemon of another age will do. Only what every daemon answers may be asked then.
 
         Raises:
             DaemonUnavailableError: Nobody answers at the socket.
@@ -270,7 +293,12 @@ class Client:
             link = self._dial(timeout)
             try:
                 ticket = link.start("initialize", hello(self.name), timeout)
-                self.server = link.wait(ticket, timeout)
+                try:
+                    self.server = link.wait(ticket, timeout)
+                    check_protocol(self.server)
+                except ProtocolVersionError:
+                    if not any_version:
+                        raise
                 link.greeted(self.server)
             except BaseException:
                 link.close()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
-from dsh_client.blocking import DEFAULT_TIMEOUT, hello
+from dsh_client.blocking import DEFAULT_TIMEOUT, check_protocol, hello
 from dsh_client.errors import (
     CallTimeoutError,
     ClientError,
@@ -240,6 +240,7 @@ class AsyncClient:
                 ticket = link.start("initialize", hello(self.name))
                 await link.wait_answered(ticket, within, cancel=False)
                 self.server = ticket.take()
+                check_protocol(self.server)
                 link.greeted(self.server)
             except BaseException:
                 link.close()

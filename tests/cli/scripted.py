@@ -64,7 +64,7 @@ class ScriptedDaemon:
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         method, params = request["method"], request.get("params", {})
-        if method == "initialize":
+        if method == "initialize" and method not in self.answers:
             return {
                 "result": {"protocolVersion": 1, "server": SERVER, "limits": {}, "capabilities": {}}
             }

@@ -48,7 +48,7 @@ def test_the_exit_code_of_an_error_follows_its_kind(
     ended = dshctl("-o", "json", "rpc", "any.method", '{"id": "a1"}')
     assert ended.code == CODES.get(kind, 1)
     assert ended.out == ""
-    first, facts, last = ended.err.splitlines()
+    first, facts, *_, last = ended.err.splitlines()
     assert first == f"dshctl: some\\x1bthing is wrong [{kind}]"
     assert facts == 'facts: {"index": 3}'
     assert last.startswith("try: ")
@@ -70,6 +70,7 @@ def test_a_daemon_that_does_not_run_is_exit_code_3(
         "list": none,
         "status": none,
         "top": none,
+        "stop": none,
         "metrics": none,
         "rpc": ["daemon.status"],
         "diff": ["a1", "b1"],

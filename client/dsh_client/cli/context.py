@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dsh_client.cli.text import escape
-from dsh_client.cli.values import has_utf8
+from dsh_client.cli.values import as_object, has_utf8
 from dsh_protocol.errors import EXIT_USAGE, IdInvalidError, SessionNotFoundError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Context:
         self.out = out
         self._socket: str | None = arguments.socket
         self._timeout: float = arguments.timeout
+        self._any_version: bool = getattr(arguments, "any_version", False)
         self._client: Client | None = None
         self._redacts: bool = not arguments.no_redact
         self._redactor: Redactor | None = None
@@ -83,9 +84,15 @@ class Context:
             from dsh_client.blocking import Client  # `--help` needs no client
 
             self._client = Client(self._socket, name="dshctl", timeout=self._timeout)
-        link = self._client.link(self._timeout)
+        link = self._client.link(self._timeout, any_version=self._any_version)
         # Not `Client.call`: a raw call may have a parameter named `method`, or one that is null.
         return link.wait(link.start(method, params or {}, self._timeout), self._timeout)
+
+    @property
+    def daemon_version(self) -> str | None:
+        """The version of the daemon that was asked last; None where none told it."""
+        server = {} if self._client is None else as_object(self._client.server.get("server"))
+        return str(server["version"]) if "version" in server else None
 
     def close(self) -> None:
         """Close the connection, where there is one."""

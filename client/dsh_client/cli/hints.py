@@ -31,7 +31,7 @@ _OF_KIND = {
     "METHOD_NOT_FOUND": "dshctl rpc rpc.discover",
     "INVALID_PARAMS": "dshctl rpc rpc.discover",
     "INVALID_REQUEST": "dshctl rpc rpc.discover",
-    "PROTOCOL_VERSION": "dshctl version",
+    "PROTOCOL_VERSION": "dshctl doctor",
     "INTERNAL": "journalctl --user -u dshd (look for the incident)",
 }
 _START = "systemctl --user start dshd.socket, or in another terminal: dshd serve"

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from dsh_client.cli.verbs import Verb
 
+_OF_ANOTHER_AGE = {"METHOD_NOT_FOUND", "INVALID_PARAMS"}
+"""Errors that a daemon of another version may answer to what is right."""
 EXIT_OUTPUT = 74
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
@@ -193,13 +195,15 @@ def _exit_code(error: DshdError | ClientError, arguments: argparse.Namespace) ->
     return code
 
 
-def _tell(out: Output, error: DshdError | ClientError, arguments: argparse.Namespace) -> None:
+def _tell(context: Context, error: DshdError | ClientError, arguments: argparse.Namespace) -> None:
     """Print what went wrong and what to try next; of a raw call also the facts."""
-    kind = getattr(error, "kind", None)
+    out, kind = context.out, getattr(error, "kind", None)
     out.note(f"dshctl: {error.message}" + (f" [{kind}]" if kind else ""))
     facts = getattr(error, "facts", None)
     if facts and hasattr(arguments, "method"):
         out.note("facts: " + json.dumps(facts))
+    if kind in _OF_ANOTHER_AGE and context.daemon_version not in {None, VERSION}:
+        out.note(f"the daemon is {context.daemon_version}, this dshctl is {VERSION}")
     out.note(f"try: {hint(error, getattr(arguments, 'id', None))}")
 
 
@@ -209,7 +213,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
     try:
         code: int = arguments.run(arguments, context)
     except (DshdError, ClientError) as error:
-        _tell(out, error, arguments)
+        _tell(context, error, arguments)
         code = _exit_code(error, arguments)
     except PathUnusableError as error:
         out.note(f"dshctl: {error}")

@@ -32,6 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="what can be read, also of a log that is damaged or newer",
     )
+    parser.epilog = "example:\n  dshctl messages @last -o json"
 
 
 def run(arguments: Namespace, context: Context) -> int:

@@ -23,6 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="PATH",
         help="write them to PATH, whole or not at all (for node_exporter: a name that ends in .prom)",
     )
+    parser.epilog = "example:\n  dshctl metrics --textfile /var/lib/node_exporter/dshd.prom"
 
 
 def run(arguments: Namespace, context: Context) -> int:

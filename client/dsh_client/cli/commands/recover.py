@@ -35,6 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="with --apply: also where the agent that has it reserved still lives",
     )
+    parser.epilog = "example:\n  dshctl recover 0198 --apply"
 
 
 def run(arguments: Namespace, context: Context) -> int:

@@ -24,6 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "params", metavar="JSON", nargs="?", help="an object; - reads it from standard input"
     )
+    parser.epilog = 'example:\n  dshctl rpc session.read \'{"id": "0198", "offset": 40}\''
 
 
 def run(arguments: Namespace, context: Context) -> int:

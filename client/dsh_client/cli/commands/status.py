@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare what `status` takes: nothing of its own."""
+    """Declare what `status` takes: nothing of its own. A daemon of another age is asked, too."""
+    parser.set_defaults(any_version=True)
+    parser.epilog = "example:\n  dshctl status -o json"
 
 
 def run(_arguments: Namespace, context: Context) -> int:
