@@ -96,9 +96,12 @@ def _remove(group: Path) -> None:
 
 def inside(command: list[str]) -> int:
     """Be process 1: lay out /run, start the manager as the user, run the command beside it."""
-    run, home = Path(f"/run/user/{UID}"), Path("/run/home")
+    run, home = Path(f"/run/user/{UID}"), Path("/run/user/home")  # what `ProtectHome=` is about
     _do("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     Path("/run/systemd/system").mkdir(parents=True)  # "booted with systemd"
+    Path(
+        "/run/systemd/unit-root"
+    ).mkdir()  # made by the system's manager; what is private to a unit is put there
     for folder in (run, home):
         folder.mkdir(parents=True)
         folder.chmod(0o700)

@@ -21,16 +21,25 @@ SOCKET = RUNTIME / "dshd/dshd.sock"
 UNITS = Path.home() / ".config/systemd/user"
 FAILED: list[str] = []
 
+C = "import ctypes; c = ctypes.CDLL(None, use_errno=True); "
 PROBES = {
     "RestrictAddressFamilies": "import socket; socket.socket(socket.AF_INET)",
     "MemoryDenyWriteExecute": "import mmap; mmap.mmap(-1, 4096, prot=7)",
-    "RestrictNamespaces": "import os, ctypes; c = ctypes.CDLL(None, use_errno=True); assert c.unshare(0x10000000) == 0",
-    "LockPersonality": "import ctypes; c = ctypes.CDLL(None); c.personality(8); assert c.personality(-1) == 8",
+    "RestrictNamespaces": C + "assert c.unshare(0x10000000) == 0",
+    "LockPersonality": C + "c.personality(8); assert c.personality(-1) == 8",
     "RestrictSUIDSGID": "import os; open('x', 'w').close(); os.chmod('x', 0o4755)",
-    "SystemCallFilter": "import ctypes; c = ctypes.CDLL(None); assert c.syscall(101, 0, 0, 0, 0) != -1",
+    "SystemCallFilter": C + "assert c.ptrace(0, 0, 0, 0) == 0",
     "NoNewPrivileges": "assert 'NoNewPrivs:\\t0' in open('/proc/self/status').read()",
     "UMask": "import os; assert os.umask(0) != 0o077",
 }
+STRONGER = {
+    "a file in the home folder": "import pathlib; (pathlib.Path.home() / 'outside').write_text('')",
+    "a file in the runtime folder": f"open('{RUNTIME}/outside', 'w')",
+    "somebody else's file in /tmp": "open({seen!r})",
+    "a network interface": "import socket; assert len(socket.if_nameindex()) > 1",
+    "ptrace": PROBES["SystemCallFilter"],
+}
+"""What the drop-in of the documentation keeps from the daemon besides."""
 
 
 def tell(good: bool, text: str) -> None:  # noqa: FBT001  # a line of a report
@@ -137,20 +146,67 @@ def watchdog() -> None:
 
 
 def probes() -> None:
-    """Each protection, from a process with exactly the unit's settings."""
+    """Each protection: nothing without it, and inside the running unit it holds."""
     text = (UNITS / "dshd.service").read_text()
     section = text.partition("NoNewPrivileges")[2].partition("[Install]")[0]
     lines = ["NoNewPrivileges" + section.split("\n")[0], *section.split("\n")[1:], "UMask=0077"]
     settings = [line for line in lines if "=" in line and not line.startswith("#")]
+    within = _inside(PROBES, [])
     for name, code in PROBES.items():
         plain = _run_in_unit([], code)
-        confined = _run_in_unit(settings, code)
-        tell(plain == 0 and confined != 0, f"{name}: without {plain}, within {confined}")
+        alone = _run_in_unit([line for line in settings if line.startswith(f"{name}=")], code)
+        tell(
+            plain == 0 and alone != 0 and within.get(name, 0) != 0,
+            f"{name}: without it {plain}, with it alone {alone}, in the running unit {within.get(name)}",
+        )
     listed = {line.partition("=")[0] for line in settings}
     tell(
         listed <= {*PROBES, "SystemCallArchitectures", "SystemCallErrorNumber"},
         "nothing is listed that has no probe",
     )
+
+
+def stronger(readme: Path) -> None:
+    """The drop-in of the documentation, as it stands there, where this kernel lets a user have it."""
+    text = readme.read_text("utf-8")
+    drop = text.partition("## Stronger protections")[2].partition("```\n")[2].partition("```")[0]
+    if _run_in_unit(["PrivateUsers=yes"], "") != 0:
+        tell(
+            good=True, text="no user namespaces for users here: the stronger drop-in was not tried"
+        )
+        return
+    seen = Path("/tmp/dshd-seen-by-all")  # noqa: S108  # what the drop-in is to hide
+    seen.write_text("")
+    codes = {name: code.replace("{seen!r}", repr(str(seen))) for name, code in STRONGER.items()}
+    for name, code in codes.items():
+        tell(_run_in_unit([], code) == 0, f"without the drop-in: {name}")
+    within = _inside(codes, drop.split("\n"))
+    for name in codes:
+        tell(within.get(name, 0) != 0, f"with the drop-in of the documentation not: {name}")
+    seen.unlink()
+
+
+def _inside(codes: dict[str, str], drop: list[str]) -> dict[str, int]:
+    """Restart the service with a drop-in, run each code inside of it beside the daemon; return how they end."""
+    place, told = UNITS / "dshd.service.d", RUNTIME / "dshd/told"
+    place.mkdir(exist_ok=True)
+    script = RUNTIME / "dshd/probes.py"
+    script.write_text(
+        "import json, subprocess, sys\n"
+        f"codes = {codes!r}\n"
+        "run = lambda code: subprocess.run([sys.executable, '-c', code], cwd=sys.argv[2], check=False).returncode\n"
+        "open(sys.argv[1], 'w').write(json.dumps({name: run(code) for name, code in codes.items()}))\n"
+    )
+    lines = ["[Service]", *drop, f"ExecStartPost=/usr/bin/python3 {script} {told} {RUNTIME}/dshd"]
+    (place / "inside.conf").write_text("\n".join(lines) + "\n")
+    systemctl("daemon-reload")
+    systemctl("restart", "dshd.service")
+    tell(call()[0]["problems"] == [], "it serves in its unit with the probes beside it")
+    found: dict[str, int] = json.loads(told.read_text()) if told.exists() else {}
+    (place / "inside.conf").unlink()
+    systemctl("daemon-reload")
+    systemctl("restart", "dshd.service")
+    return found
 
 
 def _run_in_unit(settings: list[str], code: str) -> int:
@@ -177,11 +233,12 @@ def stop() -> None:
 
 def main() -> int:
     """Run all of it with the `dshd` that is named."""
-    program = sys.argv[1:]
+    readme, *program = sys.argv[1:]
     activation(program)
     kills()
     watchdog()
     probes()
+    stronger(Path(readme))
     stop()
     done = subprocess.run([*program, "install", "--uninstall"], capture_output=True, check=False)
     tell(done.returncode == 0 and not SOCKET.exists(), "uninstalled, and the socket is gone")
