@@ -60,7 +60,7 @@ FRAMEWORKS = {
     "langgraph": Framework(
         "langchain",
         "LangChain",
-        ("sync", "async", "stream", "graph"),
+        ("sync", "async", "stream", "graph", "nested"),
         ("chain=retries",),
         reissues=True,
     ),

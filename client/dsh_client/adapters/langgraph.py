@@ -18,7 +18,7 @@ from dsh_client.adapters.langchain import Dshd, Listener
 from dsh_client.adapters.seam import load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from dsh_client.adapters.held import Settings
     from dsh_client.adapters.recorder import Recorder
@@ -51,9 +51,8 @@ class DurableGraph:
         Raises:
             TypeError: This version's `ToolNode` has no place for a wrapper.
         """
-        for spec in builder.nodes.values():
-            if isinstance(spec.runnable, _nodes.ToolNode):
-                self._gate(spec.runnable)
+        for node in _tool_nodes(builder):
+            self._gate(node)
         config: Json = {"callbacks": [_Gate(self._dshd)]}
         if options.get("checkpointer"):
             # without one, LangGraph 1.2 fails in the code that waits for a checkpoint to be stored
@@ -127,6 +126,16 @@ class _Gate(Listener):
     def on_tool_start(self, serialized: Any, input_str: str, **rest: Any) -> None:
         call_id = rest.get("tool_call_id")
         self._recorder.check(call_id if isinstance(call_id, str) else None)
+
+
+def _tool_nodes(builder: Any) -> Iterator[Any]:
+    """Find what runs tools, also in graphs that are nodes of this one."""
+    for spec in builder.nodes.values():
+        inner = getattr(spec.runnable, "builder", None)
+        if isinstance(spec.runnable, _nodes.ToolNode):
+            yield spec.runnable
+        elif hasattr(inner, "nodes"):
+            yield from _tool_nodes(inner)
 
 
 def _around(ours: Any, inner: Any) -> Any:

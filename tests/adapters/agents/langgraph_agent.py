@@ -111,6 +111,11 @@ def graph() -> None:
     builder.add_edge(START, "model")
     builder.add_conditional_edges("model", tools_condition)
     builder.add_edge("tools", "model")
+    if bench.options["mode"] == "nested":
+        outer = StateGraph(MessagesState)
+        outer.add_node("clerk", builder.compile())
+        outer.add_edge(START, "clerk")
+        builder = outer
     state = durable.compile(builder).invoke({"messages": durable.messages(PROMPT)})
     _validate_chat_history(state["messages"])
     print(state["messages"][-1].content)
@@ -118,7 +123,7 @@ def graph() -> None:
 
 
 def main() -> None:
-    if bench.options.get("mode") == "graph":
+    if bench.options.get("mode") in {"graph", "nested"}:
         graph()
         return
     dshd = Dshd(bench.session, **bench.settings)
