@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Dshctl = Callable[..., Ended]
 
 KINDS = {cls.kind: cls for cls in DshdError.__subclasses__()}
+FREE = {"version", "doctor", "completion"}
+"""Verbs that need no daemon."""
 CODES = {
     "SESSION_NOT_FOUND": 4,
     "SESSION_EXISTS": 5,
@@ -61,7 +63,7 @@ def test_an_aborted_tool_checkpoint_is_a_refusal(daemon: ScriptedDaemon, dshctl:
     assert dshctl("rpc", "checkpoint.tool", '{"decision": "ABORTED_BEFORE_DISPATCH"}').code == 6
 
 
-@pytest.mark.parametrize("verb", [verb.name for verb in VERBS if verb.name != "version"])
+@pytest.mark.parametrize("verb", [verb.name for verb in VERBS if verb.name not in FREE])
 def test_a_daemon_that_does_not_run_is_exit_code_3(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:

@@ -89,9 +89,14 @@ class Context:
         return link.wait(link.start(method, params or {}, self._timeout), self._timeout)
 
     @property
+    def greeting(self) -> dict[str, Any]:
+        """What the daemon answered to `initialize`; empty where it did not, or was not asked."""
+        return {} if self._client is None else self._client.server
+
+    @property
     def daemon_version(self) -> str | None:
         """The version of the daemon that was asked last; None where none told it."""
-        server = {} if self._client is None else as_object(self._client.server.get("server"))
+        server = as_object(self.greeting.get("server"))
         return str(server["version"]) if "version" in server else None
 
     def close(self) -> None:

@@ -48,6 +48,7 @@ VERBS = (
     Verb("undelete", "bring sessions back from the trash"),
     Verb("prune", "show, and with --apply put into the trash, what was not used for long"),
     Verb("status", "whether the daemon runs, and how it fares"),
+    Verb("doctor", "what is not well: socket, units, versions, disk, sessions; and what to try"),
     Verb("stop", "end the daemon, after what was admitted is durable"),
     Verb("metrics", "the daemon's figures, for people and scrapers"),
     Verb("rpc", "call a method of the daemon"),
