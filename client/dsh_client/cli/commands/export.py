@@ -28,6 +28,7 @@ FORMATS = {
     "jsonl": "the header and the events, one a line (with --no-redact --to FILE byte for byte as stored)",
     "atif": "Agent Trajectory Interchange Format 1.7",
     "openai": "the history as a chat request",
+    "otlp": "OpenTelemetry spans by the GenAI conventions 1.41, as one OTLP/JSON request",
 }
 
 
@@ -42,14 +43,25 @@ def add_arguments(parser: ArgumentParser) -> None:
         + "; ".join(f"{name}: {text}" for name, text in FORMATS.items()),
     )
     parser.add_argument("--to", metavar="FILE", help="write a file (mode 0600) instead of printing")
+    parser.add_argument(
+        "--content",
+        action="store_true",
+        help="otlp: also what was said, and the arguments and results of tools",
+    )
     parser.epilog = "examples:\n  dshctl export @last --to run.html\n  dshctl export 0198 -f openai"
 
 
 def run(arguments: Namespace, context: Context) -> int:
     """Write the export to standard output or a file. Of a damaged session, what can be read; the exit code is 1."""
     kind = arguments.format or _format_of(arguments.to)
+    if arguments.content and kind != "otlp":
+        raise UsageError("--content is for --format otlp: every other format has the content")
     source = look(arguments.id, context)
-    pieces = _pieces(kind, source, context)
+    pieces = (
+        _spans(source, context, content=arguments.content)
+        if kind == "otlp"
+        else _pieces(kind, source, context)
+    )
     if arguments.to is None:
         for piece in pieces:
             context.out.document(_safe_line(piece) if kind == "jsonl" else piece)
@@ -108,6 +120,14 @@ def _rendered(kind: str, source: Source, context: Context) -> Iterator[str]:
         from dsh_client.cli.render import atif
 
         yield _encoded(atif.render(model))
+
+
+def _spans(source: Source, context: Context, *, content: bool) -> Iterator[str]:
+    from dsh_client.cli.render import otlp
+    from dsh_client.cli.render.build import build
+
+    model = build(source.session, source.recovery, read_events(source.id, context))
+    yield _encoded(otlp.render(model, content=content))
 
 
 def _lines(source: Source, context: Context) -> Iterator[str]:
