@@ -7,6 +7,7 @@ daemon is not disturbed.
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import resource
 import stat
@@ -18,7 +19,7 @@ from dsh_protocol.errors import EXIT_CANNOT_START, EXIT_OK
 from dshd.binding import MAX_SOCKET_PATH_BYTES
 from dshd.ceilings import FEWEST_DESCRIPTORS, limits_within
 from dshd.mounts import file_system, network_warning
-from dshd.settings import CannotStartError, load_settings
+from dshd.settings import NO_TRACES, CannotStartError, load_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +74,8 @@ def examine(settings: Settings, found: Findings) -> None:
     _look_at_lock(settings.root / "dshd.lock", "the root", found)
     _look_at_descriptors(settings, found)
     _look_at_disk(settings.root, found)
+    if settings.traces:
+        _look_at_traces(found)
 
 
 def _look_at_folder(what: str, path: Path, forbidden: int, found: Findings) -> None:
@@ -149,6 +152,16 @@ def _look_at_disk(root: Path, found: Findings) -> None:
     warning = network_warning(there)
     if warning is not None:
         found.warnings.append(warning)
+
+
+def _look_at_traces(found: Findings) -> None:
+    try:
+        importlib.import_module("dshd.tracing")
+    except ImportError:
+        found.errors.append(NO_TRACES)
+        return
+    where = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318 (the default)")
+    found.facts.append(("traces", where))
 
 
 def _plain(text: str) -> str:

@@ -34,7 +34,7 @@ from dshd.sessions.measured import MeasuredDisk
 from dshd.sessions.registry import Registry
 from dshd.sessions.search import Search
 from dshd.sessions.session import now_ms
-from dshd.settings import SHUTDOWN_FLUSH_S
+from dshd.settings import NO_TRACES, SHUTDOWN_FLUSH_S, CannotStartError
 from dshd.storage.jsonl.lock import lock_root
 from dshd.storage.jsonl.store import open_store
 
@@ -67,10 +67,10 @@ async def serve(settings: Settings) -> int:
     deafen = _be_deaf_once(stopping)
     with ExitStack() as stack:
         stack.callback(signal.alarm, 0)
+        metrics = _open_metrics(settings, stack)
         lock = lock_root(settings.root, socket=str(settings.socket), since=started_at)
         stack.callback(lock.close)
         listeners = stack.enter_context(open_listeners(settings))
-        metrics = Metrics()
         store = open_store(
             settings.root, compression=settings.compression, disk=MeasuredDisk(metrics)
         )
@@ -90,6 +90,19 @@ async def serve(settings: Settings) -> int:
     deafen()
     log.info("daemon.stopped", written=written)
     return EXIT_OK if written else EXIT_FAILURE
+
+
+def _open_metrics(settings: Settings, stack: ExitStack) -> Metrics:
+    """Return the daemon's metrics, which leave spans where that was asked for; the last are sent on leaving."""
+    if not settings.traces:
+        return Metrics()
+    try:
+        from dshd.tracing import open_traces  # noqa: PLC0415  # a daemon that does not trace does not load it
+    except ImportError as error:
+        raise CannotStartError(NO_TRACES) from error
+    metrics, close = open_traces()
+    stack.callback(close)
+    return metrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,11 @@ def _add_settings(serve: argparse.ArgumentParser) -> None:
         help="longest wait of an event for its write when nobody asks sooner (default: %(default)s)",
     )
     serve.add_argument(
+        "--traces",
+        action="store_true",
+        help="send OpenTelemetry spans of its own work to $OTEL_EXPORTER_OTLP_ENDPOINT (needs dshd[otel])",
+    )
+    serve.add_argument(
         "--log-level", choices=_LOG_LEVELS, default="info", help="what the daemon's own log tells"
     )
 

@@ -23,6 +23,7 @@ Compression = Literal["zstd", "none"]
 DEFAULT_BATCH_WINDOW_S = 0.2
 MAX_BATCH_WINDOW_S = 60.0
 SHUTDOWN_FLUSH_S = 5.0
+NO_TRACES = "--traces needs OpenTelemetry, which is not installed; run: pip install 'dshd[otel]'"
 
 
 class CannotStartError(Exception):
@@ -43,6 +44,7 @@ class Settings:
         compression: How new logs are written. Both kinds are read.
         batch_window_s: From the first pending event of a session to its write; not moved by later ones.
         limits: What a client may ask for at once.
+        traces: Send spans of the daemon's own work to an OpenTelemetry collector.
     """
 
     socket: Path
@@ -51,6 +53,7 @@ class Settings:
     compression: Compression = "zstd"
     batch_window_s: float = DEFAULT_BATCH_WINDOW_S
     limits: Limits = field(default_factory=Limits)
+    traces: bool = False
 
 
 class ServeFlags(Protocol):
@@ -60,6 +63,7 @@ class ServeFlags(Protocol):
     root: str | None
     compression: Compression
     batch_window: float
+    traces: bool
 
 
 def load_settings(flags: ServeFlags, environ: Mapping[str, str] | None = None) -> Settings:
@@ -76,6 +80,7 @@ def load_settings(flags: ServeFlags, environ: Mapping[str, str] | None = None) -
             state_dir=Path(paths.state_dir(env)),
             compression=flags.compression,
             batch_window_s=flags.batch_window,
+            traces=flags.traces,
         )
     except paths.PathUnusableError as exc:
         raise CannotStartError(str(exc)) from exc

@@ -14,6 +14,7 @@ class Flags:
     root: str | None = None
     compression: Compression = "zstd"
     batch_window: float = 0.2
+    traces: bool = False
 
 
 def test_flags_come_before_the_environment_and_that_before_the_state_folder() -> None:
