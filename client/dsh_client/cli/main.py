@@ -80,12 +80,16 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # typeshed has overloads; they all come to this
         """Parse; a verb's own arguments are added now."""
+        self.load()
+        return super().parse_known_args(args, namespace)
+
+    def load(self) -> None:
+        """Import the verb, and add its own arguments."""
         if self.verb is not None:
             module = importlib.import_module(f"dsh_client.cli.commands.{self.verb.name}")
             module.add_arguments(self)
             self.set_defaults(run=module.run)
             self.verb = None
-        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """End with the usage and exit code 2."""
@@ -165,12 +169,19 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     place = _verb_place(words)
     if place is None:
         return build_parser().parse_args(words)
-    verb = BY_NAME[words[place]]
+    parser = verb_parser(BY_NAME[words[place]])
+    return parser.parse_args([*words[:place], *words[place + 1 :]])
+
+
+def verb_parser(verb: Verb, *, load: bool = False) -> Parser:
+    """Return the parser of one verb; with `load` it knows the verb's own arguments at once."""
     parser = Parser(prog=f"dshctl {verb.name}", **_style(verb))
     parser.verb = verb
     _add_shared(parser, default=True)
     parser.set_defaults(verb=verb.name)
-    return parser.parse_args([*words[:place], *words[place + 1 :]])
+    if load:
+        parser.load()
+    return parser
 
 
 def _verb_place(words: Sequence[str]) -> int | None:

@@ -51,6 +51,7 @@ VERBS = (
     Verb("doctor", "what is not well: socket, units, versions, disk, sessions; and what to try"),
     Verb("stop", "end the daemon, after what was admitted is durable"),
     Verb("metrics", "the daemon's figures, for people and scrapers"),
+    Verb("completion", "a script with which bash, zsh or fish completes, ids too"),
     Verb("rpc", "call a method of the daemon"),
     Verb("version", "versions of dshctl, daemon, protocol and format"),
 )
