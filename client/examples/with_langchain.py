@@ -1,7 +1,7 @@
 # ruff: noqa: INP001, T201  an example is a script, and prints
 """LangChain's agent, durable by one line; its fake model needs no network and no key.
 
-pip install dshd langchain && dshd serve &
+pip install . langchain && dshd serve &
 python client/examples/with_langchain.py my-session     kill -9 it where you like, and run it again
 """
 

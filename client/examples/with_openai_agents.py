@@ -1,7 +1,7 @@
 # ruff: noqa: INP001, T201  an example is a script, and prints
 """openai-agents, durable by one line; its scripted model needs no network and no key.
 
-pip install dshd openai-agents && dshd serve &
+pip install . openai-agents && dshd serve &
 python client/examples/with_openai_agents.py my-session     kill -9 it where you like, and run it again
 """
 

@@ -1,7 +1,7 @@
 # ruff: noqa: INP001, T201  an example is a script, and prints
 """pydantic-ai's agent, durable by one line; its function model needs no network and no key.
 
-pip install dshd pydantic-ai-slim && dshd serve &
+pip install . pydantic-ai-slim && dshd serve &
 python client/examples/with_pydantic_ai.py my-session     kill -9 it where you like, and run it again
 """
 

@@ -24,7 +24,7 @@ RUNS, STEPS = 15, 20
 MEASURED = ("langgraph", "pydantic_ai", "openai_agents")
 MEMORY = Path("/dev/shm")  # noqa: S108  a disk in memory is what is wanted
 OWN_MS = 3.0
-"""What an adapter may add to a step beyond its checkpoints, in the middle of all runs: two hops to a thread and back."""
+"""What an adapter may add to a step beyond its checkpoints: two hops to a thread and back, in the median."""
 
 
 class Cost(NamedTuple):

@@ -45,8 +45,12 @@ def recorder(daemon: DaemonProcess) -> Generator[Recorder, None, None]:
 
 
 def types(daemon: DaemonProcess, recorder: Recorder) -> list[str]:
-    events = daemon.call("session.read", id=recorder.session_id)["events"]
-    return [event["type"] for event in events]
+    found: list[str] = []
+    while True:
+        page = daemon.call("session.read", id=recorder.session_id, offset=len(found))
+        found += [event["type"] for event in page["events"]]
+        if not page["events"]:
+            return found
 
 
 def begin_a_tool(recorder: Recorder) -> None:
@@ -122,3 +126,47 @@ def test_a_last_result_that_is_too_long_can_be_given_again_shorter(
     recorder.answer(saying("done"))
     recorder.end_run()
     assert types(daemon, recorder).count("tool/result") == 1
+
+
+def test_a_step_whose_end_was_on_its_way_when_the_daemon_died_is_sent_again(
+    daemon: DaemonProcess, recorder: Recorder
+) -> None:
+    begin_a_tool(recorder)
+    daemon.kill()
+    recorder.finish_tool("a", OK)
+    daemon.start()
+    recorder.request(HEADER)
+    recorder.answer(saying("done"))
+    daemon.kill()
+    daemon.start()
+    recorder.end_run()
+    kinds = types(daemon, recorder)
+    assert kinds.count("tool/result") == 1
+    assert kinds[-3:] == ["assistant/message", "step/end", "turn/end"]
+
+
+def test_pieces_of_a_stream_reach_the_log_few_or_many_and_the_answer_cites_them(
+    daemon: DaemonProcess, recorder: Recorder
+) -> None:
+    recorder.begin_run()
+    for many in (1, 5000):
+        recorder.request(HEADER, [prompt("Say.")])
+        for number in range(many):
+            recorder.chunk({"type": "text-delta", "index": 0, "text": f"{number} "})
+        recorder.answer(saying("done"))
+    recorder.end_run()
+    kinds = types(daemon, recorder)
+    assert kinds.count("assistant/chunk") == 5001
+    assert kinds[-3:] == ["assistant/message", "step/end", "turn/end"]
+
+
+def test_pieces_without_an_answer_stand_before_the_end_of_their_step(
+    daemon: DaemonProcess, recorder: Recorder
+) -> None:
+    recorder.begin_run()
+    recorder.request(HEADER, [prompt("Say.")])
+    for _ in range(3):
+        recorder.chunk({"type": "text-delta", "index": 0, "text": "a "})
+    recorder.fail_run(RuntimeError("the model is gone"))
+    recorder.flush()
+    assert types(daemon, recorder)[-5:] == [*["assistant/chunk"] * 3, "step/end", "turn/end"]
