@@ -6,6 +6,7 @@ The one rule: everything comes from one `Random`, so that a seed replays a case 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from support import events
@@ -49,6 +50,7 @@ METHOD_NAMES = (
     "daemon.shutdown2",
 )
 NEVER = frozenset({"daemon.shutdown"})
+FIRST_ID = 1_000_000  # of calls that must be answered; no spoilt line has as many digits
 
 
 class Traffic:
@@ -64,6 +66,9 @@ class Traffic:
         self._schemas = document["components"]["schemas"]
         self._methods = [one for one in document["methods"] if one["name"] not in NEVER]
         self._last_id = 0
+        self.expected: set[int] = set()
+        self.answered: Counter[int] = Counter()
+        self.heard_last = False
         self.writers: dict[str, str] = {}
         self.next_seq: dict[str, int] = {}
 
@@ -73,23 +78,25 @@ class Traffic:
         """One line without its newline, good or not."""
         random = self._random
         kind = random.random()
-        if kind < 0.75:
+        if kind < 0.7:
             return encoded(self.message())
+        if kind < 0.75:
+            return self._race()
         if kind < 0.85:
             return encoded([self.message() for _ in range(random.choice((0, 1, 2, 5, 30)))])
         if kind < 0.97:
-            return self._mutated(encoded(self.message()))
+            return self._mutated(encoded(self.message(answered=False)))
         return random.choice(
             (b"", b"\r", b"{", b"[]", b"null", b"\xff", b"\xef\xbb\xbf{}", b"[" * 5000)
         )
 
-    def message(self) -> Any:
-        """A call, a notification, a cancel, or something that is none."""
+    def message(self, *, answered: bool = True) -> Any:
+        """A call, a notification, a cancel, or something that is none; `answered`: a good call has its one answer."""
         random = self._random
         kind = random.random()
         if kind < 0.06:
-            params = {"id": random.choice((self._last_id, self._last_id - 1, "x", None, 1.5))}
-            return {"jsonrpc": "2.0", "method": "$/cancelRequest", "params": params}
+            last = FIRST_ID + self._last_id
+            return _cancel(random.choice((last, last - 1, self._last_id, "x", None, 1.5)))
         if kind < 0.08:
             return self.value(2)
         call: dict[str, Any] = {"jsonrpc": "2.0"}
@@ -101,7 +108,23 @@ class Traffic:
         call |= self._sensible() if kind < 0.55 else self._by_schema()
         if random.random() < 0.03:
             call[random.choice(("jsonrpc", "method", "params"))] = self.value(2)
+        elif answered and 0.12 <= kind < 0.9:
+            call["id"] += FIRST_ID
+            self.expected.add(call["id"])
         return call
+
+    def _race(self) -> bytes:
+        """Calls that wait, and their cancels before, between and behind them, some twice, in lines or a batch."""
+        random = self._random
+        calls: list[dict[str, Any]] = []
+        for _ in range(random.randrange(1, 5)):
+            self._last_id += 1
+            calls.append({"jsonrpc": "2.0", "id": FIRST_ID + self._last_id, **self._sensible()})
+        ids = [call["id"] for call in calls]
+        self.expected |= set(ids)
+        mixed = calls + [_cancel(random.choice((*ids, ids[0] - 1, "x"))) for _ in ids]
+        random.shuffle(mixed)
+        return encoded(mixed) if random.random() < 0.3 else b"\n".join(map(encoded, mixed))
 
     def _mutated(self, line: bytes) -> bytes:
         random = self._random
@@ -197,6 +220,10 @@ class Traffic:
 
     def learn(self, answer: dict[str, Any]) -> None:
         """Note writers and seqs from an answer, so that later calls get further than the first check."""
+        answer_to = answer.get("id")
+        if isinstance(answer_to, int) and answer_to in self.expected:
+            self.answered[answer_to] += 1
+        self.heard_last = self.heard_last or answer_to == "last"
         match answer:
             case {"result": {"session": {"id": str(name), "nextSeq": next_seq}, **more}}:
                 writer: Any = more.get("writer")
@@ -205,6 +232,10 @@ class Traffic:
                 self.next_seq[name] = next_seq if isinstance(next_seq, int) else 0
             case _:
                 return
+
+
+def _cancel(call_id: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": call_id}}
 
 
 def encoded(message: Any) -> bytes:

@@ -1,6 +1,7 @@
 """Fuzzes a real daemon: `python -m tests.fuzz.run [--cases N] [--seconds S] [--seed X]`; `make fuzz` for a long run.
 
-The one rule: no input makes the daemon exit, answer INTERNAL, or keep a descriptor; a failure names its seed.
+The one rule: no input makes the daemon exit, answer INTERNAL, answer a good call twice or never, or keep a
+descriptor; a failure names its seed.
 """
 
 from __future__ import annotations
@@ -77,14 +78,17 @@ def _talk(daemon: DaemonProcess, traffic: Traffic, report: Report, seed: int) ->
         one.settimeout(30)
         one.connect(str(daemon.socket))
         waiting = b""
+        whole = True
         for _ in range(_LINES_EACH):
             line = traffic.line()
             report.cases += 1
-            if not _send(one, line + b"\n", choose):
+            whole = _send(one, line + b"\n", choose)
+            if not whole:
                 break
             waiting = _read(one, waiting, traffic, report, seed)
         if choose.random() < 0.5:
             _finish(one, waiting, traffic, report, seed)
+            _account(traffic, whole=whole)
 
 
 def _send(one: socket.socket, data: bytes, choose: random.Random) -> bool:
@@ -144,6 +148,16 @@ def _look(line: bytes, traffic: Traffic, report: Report, seed: int) -> None:
         if error is not None and (error["code"] == -32603 or error["data"]["kind"] == "INTERNAL"):
             raise FuzzFailedError(f"{error}")
         traffic.learn(answer)
+
+
+def _account(traffic: Traffic, *, whole: bool) -> None:
+    """Demand one answer for each good call of a connection that was heard to its end."""
+    twice = [number for number, count in traffic.answered.items() if count > 1]
+    if twice:
+        raise FuzzFailedError(f"answered more than once: {twice[:5]}")
+    missing = traffic.expected - set(traffic.answered)
+    if whole and traffic.heard_last and missing:
+        raise FuzzFailedError(f"never answered: {sorted(missing)[:5]}")
 
 
 def _check(daemon: DaemonProcess, open_before: int, seed: int) -> None:
