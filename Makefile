@@ -15,7 +15,7 @@
 #   make crash-quick   the same at fewer points        make crash-release   the long figures: hours
 #   make mutants       which faults in recovery and framing no test would notice: an hour or more (NAMES=index, SAMPLE=50)
 #   make golden        write the golden files anew from the code; then read the diff
-#   make docs          write the generated tables of PROTOCOL.md and ERRORS.md anew
+#   make docs          write the generated tables of PROTOCOL.md and ERRORS.md anew; make man: the manual pages
 #   make browser       exported pages in a headless Chromium (Debian's; installed if missing, as root)
 #   make pictures      the README's pictures, made anew from a real run
 #   make build         sdist and wheel, in dist/       make install-units   systemd units for this venv's dshd
@@ -53,7 +53,7 @@ export PIP_ROOT_USER_ACTION := ignore
 # Names after ADAPTERS= choose; see .ci/adapters.
 ADAPTERS ?=
 
-.PHONY: help mutants crash crash-quick crash-release bitflips browser pictures adapters adapters-quick adapters-cost demo test test-fast test-slow test-alone test-all check lint types format golden docs build install-units fuzz soak clean
+.PHONY: help mutants crash crash-quick crash-release bitflips browser pictures adapters adapters-quick adapters-cost demo test test-fast test-slow test-alone test-all check lint types format golden docs man build install-units fuzz soak clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,23p'
@@ -135,6 +135,9 @@ golden: $(TESTS)
 
 docs: $(RUN)
 	@$(BIN)/python -m tests.golden.docs
+
+man: $(RUN)
+	@$(BIN)/python -m tests.golden.man
 
 # Pages and pictures are left in BROWSER_DIR to be looked at; they are not part of the tree.
 BROWSER_DIR ?= /tmp/dshd-browser

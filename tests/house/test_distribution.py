@@ -54,6 +54,7 @@ def test_the_wheel_holds_exactly_the_three_packages(built: tuple[Path, Path]) ->
     packages = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert packages == {"dshd", "dsh_client", "dsh_protocol", f"dshd-{VERSION}.data"}
     assert f"dshd-{VERSION}.data/data/share/dshd/systemd/dshd.service" in names
+    assert f"dshd-{VERSION}.data/data/share/man/man1/dshctl.1" in names
     sources = {
         str(path.relative_to(TREE / part).parent.joinpath(path.name))
         for part in PARTS
