@@ -37,7 +37,12 @@ STRONGER = {
     "a file in the runtime folder": f"open('{RUNTIME}/outside', 'w')",
     "somebody else's file in /tmp": "open({seen!r})",
     "a network interface": "import socket; assert len(socket.if_nameindex()) > 1",
-    "ptrace": PROBES["SystemCallFilter"],
+    "the devices of the machine": "import os; assert len(os.listdir('/dev')) > 25",
+    "its own control group": (
+        "import os; own = {line.strip().split(':')[2] for line in open('/proc/self/cgroup')}; "
+        "tops = [f'/sys/fs/cgroup{one}' for one in ('', '/systemd', '/unified')]; "
+        "assert any(os.access(f'{top}{one}/cgroup.procs', os.W_OK) for top in tops for one in own)"
+    ),
 }
 """What the drop-in of the documentation keeps from the daemon besides."""
 
@@ -178,10 +183,10 @@ def stronger(readme: Path) -> None:
     seen = Path("/tmp/dshd-seen-by-all")  # noqa: S108  # what the drop-in is to hide
     seen.write_text("")
     codes = {name: code.replace("{seen!r}", repr(str(seen))) for name, code in STRONGER.items()}
-    for name, code in codes.items():
-        tell(_run_in_unit([], code) == 0, f"without the drop-in: {name}")
+    open_to_all = [name for name, code in codes.items() if _run_in_unit([], code) == 0]
+    tell(len(open_to_all) > 3, f"without the drop-in: {', '.join(open_to_all)}")
     within = _inside(codes, drop.split("\n"))
-    for name in codes:
+    for name in open_to_all:
         tell(within.get(name, 0) != 0, f"with the drop-in of the documentation not: {name}")
     seen.unlink()
 
