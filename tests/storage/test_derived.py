@@ -6,6 +6,8 @@ import os
 import shutil
 import time
 from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +22,6 @@ from storage.samples import HEADER, batch, log_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from dshd.storage.jsonl.layout import Compression
     from dshd.storage.store import StoredSession
@@ -185,7 +186,7 @@ def test_a_log_that_is_shorter_than_acknowledged_is_corrupt(
 ) -> None:
     log = made(tmp_path, compression)
     whole = log.read_bytes()
-    first = whole.index(b"\n") + 1 if compression == "none" else header_end(tmp_path)
+    first = whole.index(b"\n") + 1 if compression == "none" else header_end()
     for length in range(first, len(whole)):
         log.write_bytes(whole[:length])
         refusal = refused(tmp_path)
@@ -201,10 +202,12 @@ def test_a_log_that_is_shorter_than_acknowledged_is_corrupt(
     assert opened(tmp_path)[0] == 9
 
 
-def header_end(root: Path) -> int:
+def header_end() -> int:
     """Return where the header's frame ends."""
-    empty = root.parent / f"{root.name}-empty"
-    with closing(open_store(empty, disk=HastyDisk()).create(HEADER)) as handle:
+    with (
+        TemporaryDirectory() as empty,
+        closing(open_store(Path(empty), disk=HastyDisk()).create(HEADER)) as handle,
+    ):
         handle.flush()
         return handle.size_bytes
 

@@ -156,3 +156,180 @@ def test_a_file_that_is_cut_meanwhile_has_no_good_frame() -> None:
 def test_among_very_many_that_look_like_frames_none_is_thrown_away_on_a_guess() -> None:
     content = MAGIC * 300
     assert good_frame_after(Bytes(content), 0, len(content), anything) == 256 * len(MAGIC)
+
+
+# ---------------------------------------------------------------------- the last that is taken, the first that is not
+
+
+def framed(*blocks: bytes, descriptor: int = 0, window: int = 0x58) -> bytes:
+    return MAGIC + bytes([descriptor, window]) + b"".join(blocks)
+
+
+def cut_out(content: bytes, ahead: int) -> list[Frame]:
+    return list(frames(reader(content), 0, len(content), ahead=ahead))
+
+
+@pytest.mark.parametrize("ahead", [8, 2**20], ids=["measured first", "in one read"])
+def test_a_block_holds_128_kib_and_no_byte_more(ahead: int) -> None:
+    most = 128 * 1024
+    content = framed(block(most, last=True) + bytes(most))
+    assert [(one.end, one.blocks) for one in cut_out(content, ahead)] == [(len(content), 1)]
+    with pytest.raises(FrameDefectError, match="block longer than 128 KiB"):
+        cut_out(framed(block(most + 1, last=True) + bytes(most + 1)), ahead)
+    with pytest.raises(FrameDefectError, match="reserved block type"):
+        cut_out(framed(block(1, kind=3, last=True) + b"a"), ahead)
+
+
+def test_a_frame_of_any_header_ends_where_its_last_block_does() -> None:
+    for descriptor in range(256):
+        if descriptor & 0x18:
+            with pytest.raises(FrameDefectError, match="reserved frame-header bit"):
+                cut_out(MAGIC + bytes([descriptor]) + bytes(20), 2**20)
+            continue
+        window = not descriptor & 0x20
+        dictionary = (0, 1, 2, 4)[descriptor & 3]
+        size = (0 if window else 1, 2, 4, 8)[descriptor >> 6]
+        checksum = bytes(4 if descriptor & 4 else 0)
+        head = MAGIC + bytes([descriptor]) + bytes(window + dictionary + size)
+        ends_with_its_blocks(head + block(5) + b"abcde" + block(9, 1, last=True) + b"a" + checksum)
+
+
+def ends_with_its_blocks(content: bytes) -> None:
+    for ahead in (5, 64):
+        one, other = cut_out(content + GOOD, ahead)
+        assert (one.offset, one.end, one.blocks) == (0, len(content), 2)
+        assert (other.offset, other.end, other.blocks) == (len(content), len(content + GOOD), 1)
+        assert one.content == content
+        assert one.checksummed == bool(content[4] & 4)
+        for length in range(1, len(content)):
+            assert defect(reader(content[:length]), length, ahead).kind == "incomplete"
+
+
+def test_a_frame_may_be_as_long_as_65_mib(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert vars(under_test)["_MAX_FRAME"] == 65 * 1024 * 1024
+    content = framed(*[block(50, last=number == 9) + bytes(50) for number in range(10)])
+    monkeypatch.setattr(under_test, "_MAX_FRAME", len(content))
+    assert [one.content for one in cut_out(content, 16)] == [content]
+    monkeypatch.setattr(under_test, "_MAX_FRAME", len(content) - 1)
+    with pytest.raises(FrameDefectError, match="frame longer than 65 MiB at byte 0"):
+        cut_out(content, 16)
+
+
+def test_a_long_frame_behind_another_is_measured_and_read_in_the_pieces_that_the_disk_gives() -> (
+    None
+):
+    long = framed(
+        *[block(3000, last=number == 9) + b"%d" % number * 3000 for number in range(10)],
+        bytes(4),
+        descriptor=4,
+    )
+    content = GOOD + long + GOOD
+    asked: list[tuple[int, int]] = []
+
+    def pread(size: int, offset: int) -> bytes:
+        asked.append((size, offset))
+        return content[offset : offset + min(size, 7000)]
+
+    whole = list(frames(pread, 0, len(content), ahead=64))
+    assert [one.content for one in whole] == [GOOD, long, GOOD]
+    assert [one.blocks for one in whole] == [1, 10, 1]
+    assert all(size > 0 and offset + size <= len(content) for size, offset in asked)
+    assert sum(size for size, offset in asked if offset < len(GOOD)) <= 64
+    with pytest.raises(FrameDefectError, match=f"unfinished frame at byte {len(GOOD)}"):
+        list(frames(pread, 0, len(GOOD + long) - 1, ahead=64))
+
+
+def test_a_frame_may_have_a_million_blocks_and_a_thousand_empty_ones_in_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert vars(under_test)["_MAX_BLOCKS"] == 1 << 20
+    monkeypatch.setattr(under_test, "_MAX_BLOCKS", 100)
+    byte = block(1, kind=1) + b"a"
+    assert cut_out(framed(byte * 100, block(0, last=True)), 16)[0].blocks == 101
+    with pytest.raises(FrameDefectError, match="a million blocks"):
+        cut_out(framed(byte * 101, block(0, last=True)), 16)
+    monkeypatch.undo()
+    empty = block(0) * 1024
+    assert cut_out(framed(empty, byte, empty, byte, block(0, last=True)), 16)[0].blocks == 2051
+    with pytest.raises(FrameDefectError, match="a run of empty blocks"):
+        cut_out(framed(empty, block(0), byte, block(0, last=True)), 16)
+
+
+def test_a_window_may_be_of_8_mib_and_of_64_where_the_size_is_stated() -> None:
+    text = block(3, last=True) + b"abc"
+
+    def kind(content: bytes) -> str:
+        try:
+            (found,) = cut_out(content, 2**20)
+            return decode_frame(found).decode()
+        except FrameDefectError as error:
+            return error.reason
+
+    assert kind(framed(text, window=13 << 3)) == "abc"
+    assert kind(framed(text, window=13 << 3 | 1)) == "frame window over 8 MiB"
+    stated = (3).to_bytes(4, "little")
+    assert kind(framed(stated, text, descriptor=0x80, window=16 << 3)) == "abc"
+    assert (
+        kind(framed(stated, text, descriptor=0x80, window=16 << 3 | 1)) == "frame window over 8 MiB"
+    )
+
+
+def test_a_frame_may_state_64_mib_and_as_much_as_its_blocks_hold() -> None:
+    step = 128 * 1024
+    full = block(step, kind=1) + b"a"
+
+    def stating(size: int, *blocks: bytes) -> bytes:
+        return framed(size.to_bytes(4, "little"), *blocks, descriptor=0x80)
+
+    (found,) = cut_out(stating(MAX_PLAIN, full * 512, block(0, last=True)), 2**20)
+    assert decode_frame(found) == b"a" * MAX_PLAIN
+    over = cut_out(stating(MAX_PLAIN + 1, full * 512, block(1, kind=1, last=True), b"a"), 2**20)
+    with pytest.raises(FrameDefectError, match="states more than 64 MiB") as caught:
+        decode_frame(over[0])
+    assert (caught.value.kind, caught.value.end) == ("refused", over[0].end)
+    exactly = cut_out(stating(step, block(step, kind=1, last=True), b"a"), 2**20)
+    assert decode_frame(exactly[0]) == b"a" * step
+    (more,) = cut_out(stating(step + 1, block(step, kind=1, last=True), b"a"), 2**20)
+    with pytest.raises(FrameDefectError, match="more than its blocks hold"):
+        decode_frame(more)
+
+
+def test_a_frame_that_needs_a_dictionary_is_refused_and_one_of_too_many_blocks_is_not_invalid() -> (
+    None
+):
+    content = framed(b"\x07", block(3, last=True), b"abc", descriptor=1)
+    found = defect(reader(content), len(content))
+    assert (found.kind, found.reason) == ("refused", "frame needs a dictionary")
+    bad = GOOD[:-1] + bytes([GOOD[-1] ^ 1])
+    many = framed(block(0) * 512, block(3, last=True), b"abc", bytes(4), descriptor=4)
+    for damaged, told in ((bad, "invalid"), (many, "refused")):
+        assert defect(reader(damaged), len(damaged), 2**20).kind == told
+
+
+def test_a_good_frame_is_found_wherever_the_search_reads_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(under_test, "_READ_AHEAD", 50)
+    for before in range(90, 110):
+        content = b"x" * before + GOOD
+        source = Bytes(content)
+        assert good_frame_after(source, 0, len(content), anything) == before
+        assert good_frame_after(source, before, len(content), anything) == before
+        assert good_frame_after(source, before + 1, len(content), anything) is None
+
+
+def test_the_256th_that_looks_like_a_frame_is_still_looked_at() -> None:
+    content = MAGIC * 255 + GOOD
+    assert good_frame_after(Bytes(content), 0, len(content), nothing) is None
+    content = MAGIC * 256 + GOOD
+    assert good_frame_after(Bytes(content), 0, len(content), nothing) == 256 * len(MAGIC)
+
+
+def test_an_encoder_makes_the_same_frame_again_and_keeps_one_compressor() -> None:
+    encoder = FrameEncoder()
+    made = {encoder.encode(b"content\n" * 9) for _ in range(3)}
+    assert len(made) == 1
+    (found,) = cut_out(made.pop(), 2**20)
+    assert found.checksummed
+    assert found.content[4] == 0x04, "a checksum, and no size of the content"
+    assert len(vars(encoder)["_idle"]) == 1
