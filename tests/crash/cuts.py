@@ -57,6 +57,7 @@ _PROMISE = 4
 _LIVES = 24
 """Cuts that one root goes through before the next begins, empty."""
 _SLOT = struct.Struct("QQ")
+_LATER, _STARTED_S = 0.8, 5.0  # how often a cut waits for the first acknowledgement, and how long
 _CUTS = {  # by the writer and through the daemon, at each size
     EXT4: ((12, 3), (180, 20), (2000, 200)),
     EXT4_WRITEBACK: ((4, 0), (90, 10), (1000, 50)),
@@ -153,7 +154,7 @@ class _Writers:
         for number in range(cuts):
             life = number % _LIVES
             if life == 0:
-                tally.durable += sum(self._slot(one)[0] for one in range(_LIVES))
+                tally.durable += self._acknowledged()
                 self._begin_anew()
             self._cut(life)
             tally.cuts += 1
@@ -161,13 +162,16 @@ class _Writers:
             if bad:
                 tally.bad.append(f"cut {number}: {bad[0]}")
                 self._begin_anew()
-        tally.durable += sum(self._slot(one)[0] for one in range(_LIVES))
+        tally.durable += self._acknowledged()
         return tally
 
     def _slot(self, session: int) -> tuple[int, int]:
         """How many events of a session are acknowledged, and how many may have been written."""
         acknowledged, begun = _SLOT.unpack_from(self._promised, session * _SLOT.size)
         return acknowledged, begun
+
+    def _acknowledged(self) -> int:
+        return sum(self._slot(one)[0] for one in range(_LIVES))
 
     def _begin_anew(self) -> None:
         # under a new name: a cut may bring back what was removed
@@ -178,10 +182,15 @@ class _Writers:
 
     def _cut(self, life: int) -> None:
         gc.freeze()
+        before = self._acknowledged()
         pid = os.fork()
         if pid == 0:
             self._write(life)
-        time.sleep(self._choose.uniform(0.015, 0.05))  # where it is then, is chance
+        if self._choose.random() < _LATER:
+            deadline = time.monotonic() + _STARTED_S
+            while self._acknowledged() == before and time.monotonic() < deadline:
+                time.sleep(0.001)  # a real process writes by the real clock
+        time.sleep(self._choose.uniform(0.0, 0.04))  # where it is then, is chance
         stop_whole(pid)
         self._volume.shut_down()
         kill(pid)

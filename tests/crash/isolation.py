@@ -158,6 +158,7 @@ def _compared(promise: int, what: str, alone: list[float], beside: list[float]) 
         f"p99 {after * 1000:.1f} ms, {before * 1000:.1f} ms otherwise, of {len(beside)} each",
         "within twice",
         held=after <= 2 * max(before, _FLOOR_S),
+        timed=True,
     )
 
 
@@ -211,6 +212,7 @@ def _never_read(
         f"descriptors back after {slowest_end:.1f} s",
         f"≤ {_BACK_S * (1 if page is None else 2)} s",
         held=slowest_end <= _BACK_S * (1 if page is None else 2),
+        timed=True,
     )
 
 
@@ -265,6 +267,7 @@ def _slow_writers(daemon: DaemonProcess) -> Result:
         f"nine in ten new ones served within {served * 1000:.1f} ms, {each / 1024:.1f} KiB each",
         f"< {_SERVED_S * 1000:.0f} ms, ≤ 64 KiB",
         held=served < _SERVED_S and each <= 64 * 1024,
+        timed=True,
     )
 
 
@@ -336,4 +339,5 @@ def _loop_gaps() -> Result:
         f"≤ {GAP_S * 1000:.0f} ms",
         held=not over,
         why=tuple(over),
+        timed=True,
     )

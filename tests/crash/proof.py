@@ -28,6 +28,8 @@ class Result:
         promised: The figure that is promised at this size.
         held: Whether it is good enough; None when it could not be tried here.
         why: What went wrong, one line for each; or why it could not be tried.
+        timed: It says how long something took. The quick size runs on machines that do other things, too: there such a
+            figure can hold, but not fall short.
     """
 
     promise: int
@@ -36,6 +38,7 @@ class Result:
     promised: str
     held: bool | None
     why: tuple[str, ...] = ()
+    timed: bool = False
 
 
 def not_run(promise: int, what: str, promised: str, why: str) -> Result:

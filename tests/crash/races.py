@@ -181,13 +181,15 @@ def _session_races(scratch: Path, races: int, disk: RealDisk) -> list[str]:
     bad: list[str] = []
     for number in range(races):
         name = f"s{number // 3}"
-        want = partial((_create, _open, _open)[number % 3], disk, root, name)
+        owned = scratch / f"owned {number}"
+        want = partial((_create, _open, _open)[number % 3], disk, root, name, owned)
         pids = _fork_together([want, want])
         # the owner stands with the lock in its hand until both have tried
         ended = _wait_first_end(pids, 1.0 if type(disk) is _Unlocked else _WAIT_S)
         loser = next(iter(ended), 0)
         if len(ended) != 1 or ended[loser] != _BUSY:
             bad.append(f"race {number}: ended with {sorted(ended.values())}")
+        _wait_there(owned)  # before that the owner has not written
         for pid in pids:
             if pid not in ended:
                 kill(pid)
@@ -197,22 +199,30 @@ def _session_races(scratch: Path, races: int, disk: RealDisk) -> list[str]:
     return bad
 
 
-def _create(disk: RealDisk, root: Path, name: str) -> int:
+def _wait_there(path: Path) -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.002)  # a real process writes by the real clock
+
+
+def _create(disk: RealDisk, root: Path, name: str, owned: Path) -> int:
     try:
         handle = open_store(root, disk=disk).create(Header(id=name, created_at=1, cwd="/w"))
         handle.append(events.stored([events.title(name)]))
     except (SessionBusyError, SessionExistsError):
         return _BUSY
+    owned.touch()
     time.sleep(_WAIT_S)  # until it is killed, as the owner
     return _GOT
 
 
-def _open(disk: RealDisk, root: Path, name: str) -> int:
+def _open(disk: RealDisk, root: Path, name: str, owned: Path) -> int:
     try:
         handle = open_store(root, disk=disk).open(name, "write")
     except SessionBusyError:
         return _BUSY
     handle.append(events.stored([events.title(name)], handle.next_seq))
+    owned.touch()
     time.sleep(_WAIT_S)  # until it is killed, as the owner
     return _GOT
 

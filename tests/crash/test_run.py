@@ -27,7 +27,9 @@ def proved(
 ) -> Callable[..., tuple[int, list[str]]]:
     """Return what runs one proof, given as the body of its function, and gives exit code and lines."""
 
-    def prove(body: str, *promises: int, limit_s: int = 30) -> tuple[int, list[str]]:
+    def prove(
+        body: str, *promises: int, limit_s: int = 30, size: str = "quick"
+    ) -> tuple[int, list[str]]:
         package = tmp_path / "crash"
         package.mkdir()
         (package / "__init__.py").write_text(
@@ -38,7 +40,7 @@ def proved(
         proof = run.Proof("sample", (limit_s, limit_s, limit_s), promises=promises)
         monkeypatch.setattr(run, "PROOFS", (proof,))
         monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(run.__file__).parents[1]}")
-        code = run.main(["--size", "quick"])
+        code = run.main(["--size", size])
         return code, capsys.readouterr().out.split("\n")[:-1]
 
     return prove
@@ -69,6 +71,14 @@ def test_a_proof_that_could_not_run_is_not_passed(
     assert code == 0
     assert lines[0].startswith("  7  not run")
     assert lines[-1].endswith("0 fell short, 1 could not be tried here")
+
+
+@pytest.mark.parametrize(("size", "code"), [("quick", 0), ("full", 1)])
+def test_time_that_falls_short_is_judged_only_where_nothing_else_runs(
+    proved: Callable[..., tuple[int, list[str]]], size: str, code: int
+) -> None:
+    body = 'yield Result(7, "it", "2 s", "1 s", held=False, timed=True)'
+    assert proved(body, 7, size=size)[0] == code
 
 
 @pytest.mark.parametrize(
