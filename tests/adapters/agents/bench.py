@@ -160,7 +160,9 @@ class Bench:
             count = self._count[point] = self._count.get(point, 0) + 1
         if self.point in (point, f"{point}-{count}"):
             if point == "after-one-result":
-                self.wait_for_all()
+                # not here: this may be the event loop, without which the other bodies do not begin
+                threading.Thread(target=self._die_among_all, daemon=True).start()
+                return
             self.die()
         if self.point == "after-step" and point == "after-one-result" and count == len(TOOLS):
             self.die()
@@ -176,6 +178,10 @@ class Bench:
             if (self.folder / "done").exists():
                 return
             tick.wait(0.01)
+
+    def _die_among_all(self) -> None:
+        self.wait_for_all()
+        self.die()
 
     @staticmethod
     def die() -> None:
