@@ -14,6 +14,7 @@ from support.daemon import DaemonProcess, open_daemon
 from support.disks import open_tiny_disk
 from support.figures import figure
 from support.rpc import Connection
+from wire.shapes import until_accepted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +45,36 @@ def test_the_figures_agree_with_the_logs(daemon: DaemonProcess, fresh_id: str) -
     with Connection(daemon.socket) as after:
         after.call("session.stat", id=fresh_id)
         assert figure(daemon, "dshd_subscriptions") == 0
+
+
+def test_every_sort_of_figure_is_there_and_none_names_a_session(
+    daemon: DaemonProcess, fresh_id: str
+) -> None:
+    with Connection(daemon.socket, name="counted") as one:
+        handle = turns.begin_turn(one, fresh_id, "x")
+        one.call("checkpoint.tool", **handle, **turns.tool("x"))
+        one.refusal("checkpoint.tool", **handle, **turns.tool("y"))
+    with Connection(daemon.socket, name=f"client-of-{fresh_id}") as one:
+        writer = until_accepted(one, "session.open", id=fresh_id, access="write")["writer"]
+        one.call("session.recover", id=fresh_id, writer=writer)
+        text = one.call("daemon.metrics")["text"]
+    for figure_of in (
+        'dshd_checkpoint_seconds_bucket{checkpoint="tool",le=',
+        "dshd_fsync_seconds_bucket{le=",
+        "dshd_flush_seconds_bucket{le=",
+        'dshd_checkpoint_failures_total{checkpoint="tool",kind=',
+        'dshd_sessions{state="idle"} 1',
+        "dshd_open_tool_calls 0",
+        'dshd_repairs_total{code="TOOL_OUTCOME_UNKNOWN"} 1',
+        "dshd_recoveries_total 1",
+        "dshd_subscriptions 0",
+        "# TYPE dshd_subscriptions_lagged counter",
+        "dshd_written_bytes_total ",
+        "dshd_log_bytes ",
+        "dshd_disk_free_bytes ",
+    ):
+        assert figure_of in text, figure_of
+    assert fresh_id not in text
 
 
 def test_the_figures_are_written_to_a_file_in_one_step(

@@ -27,7 +27,10 @@ RECOVERY = keys("committed repairs closers nextSeq")
 REPAIR = keys("callId name arguments turn step code callSeq idempotencyKey message")
 PROBLEM = keys("kind message path offset")
 SERVER = keys("name version pid instanceId")
-LIMITS = keys("maxLineBytes maxValues maxDepth maxEventBytes maxBatchEvents maxPendingBytes")
+LIMITS = keys(
+    "maxLineBytes maxValues maxDepth maxEventBytes maxBatchEvents maxPendingBytes maxConnections maxOpenSessions"
+    " maxCallsInFlight maxBatchCalls maxSubscriptions maxUnsentBytes unsentSeconds helloSeconds frameSeconds"
+)
 POSITION = keys("nextSeq durableSeq")
 
 OPENING: list[Event] = [
