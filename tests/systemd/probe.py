@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,14 @@ def tell(good: bool, text: str) -> None:  # noqa: FBT001  # a line of a report
         FAILED.append(text)
 
 
-def call(method: str = "daemon.status") -> tuple[Any, float]:
+def call(method: str = "daemon.status", **params: Any) -> tuple[Any, float]:
     """One call over a connection of its own, and how long it took."""
     began = time.monotonic()
     with socket.socket(socket.AF_UNIX) as one:
         one.settimeout(30)
         one.connect(str(SOCKET))
-        one.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode() + b"\n")
+        line = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        one.sendall(json.dumps(line).encode() + b"\n")
         answer = b""
         while not answer.endswith(b"\n"):
             piece = one.recv(1 << 16)
@@ -224,13 +226,55 @@ def _run_in_unit(settings: list[str], code: str) -> int:
     return done.returncode
 
 
+def write_on(number: int, admitted: list[int]) -> None:
+    """Append to a session of its own for as long as the daemon answers; note what it admitted."""
+    one = socket.socket(socket.AF_UNIX)
+    one.settimeout(30)
+    one.connect(str(SOCKET))
+    name, answers = f"busy-{number}", one.makefile("rb")
+    event = {"type": "feedback/record", "data": {"text": "x" * 2000}}
+    params: dict[str, Any] = {"id": name}
+    method = "session.create"
+    with one, answers:
+        while True:
+            call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            try:
+                one.sendall(json.dumps(call).encode() + b"\n")
+                answer = json.loads(answers.readline() or b"{}")
+            except OSError:
+                return
+            if "result" not in answer:
+                return
+            if method == "session.create":
+                method = "session.append"
+                params |= {"writer": answer["result"]["writer"], "events": [event] * 50}
+            else:
+                admitted[number] = answer["result"]["nextSeq"]
+
+
 def stop() -> None:
-    """Stopped within its time, and the socket goes on."""
+    """Stopped under load within its time and with nothing lost, and the socket goes on."""
+    admitted = [0] * 8
+    busy = [threading.Thread(target=write_on, args=(n, admitted)) for n in range(len(admitted))]
+    for one in busy:
+        one.start()
+    deadline = time.monotonic() + 30
+    while not all(admitted) and time.monotonic() < deadline:
+        time.sleep(0.05)  # real clients get going by the real clock
     began = time.monotonic()
     systemctl("stop", "dshd.service")
     seconds = time.monotonic() - began
+    for one in busy:
+        one.join()
     tell(
-        seconds < 8 and show("Result") == "success", f"stopped in {seconds:.1f} s: {show('Result')}"
+        seconds < 15 and show("Result") == "success" and all(admitted),
+        f"stopped under {len(busy)} busy writers in {seconds:.1f} s: {show('Result')}",
+    )
+    found = [call("session.stat", id=f"busy-{n}")[0] for n in range(len(admitted))]
+    kept = [one["session"]["nextSeq"] for one in found]
+    tell(
+        all(have >= told for have, told in zip(kept, admitted, strict=True)),
+        f"{sum(admitted)} events were admitted before the stop and {sum(kept)} are kept",
     )
     call()
     tell(show("ActiveState") == "active", "the next connection started it again")
