@@ -19,8 +19,8 @@ from dsh_protocol.ids import new_session_id
 from dshd.sessions.fold import Fold
 from dshd.sessions.folding import kept_fold, surface_problem
 from dshd.sessions.foldstate import decode_state, encode_state, take_state
+from dshd.sessions.history import format_problem, unfaithful
 from dshd.sessions.keeping import summary_of
-from dshd.sessions.reading import format_problem, unfaithful
 from dshd.sessions.session import now_ms
 from dshd.sessions.surface import SurfaceDefectError
 from dshd.sessions.values import members

@@ -11,7 +11,7 @@ import msgspec
 from dsh_protocol.errors import InvalidParamsError
 from dsh_protocol.events import Header
 from dsh_protocol.version import FORMAT_VERSION
-from dshd.sessions import reading, recovering
+from dshd.sessions import history, reading, recovering
 from dshd.sessions.claims import Continue
 from dshd.sessions.forks import fork
 from dshd.sessions.session import Asked, now_ms
@@ -51,7 +51,7 @@ async def open_session(context: Context, params: methods.OpenParams) -> dict[str
     """Open for reading, which takes nothing, or take the write handle."""
     services = context.services
     if params.access == "read":
-        recovery = await reading.recovery_preview(services.registry, params.id)
+        recovery = await history.recovery_preview(services.registry, params.id)
         view = await services.catalogue.stat(params.id)
         return {"session": view, "writer": None, "recovery": recovery}
     resume = params.resume
@@ -127,10 +127,10 @@ async def read(context: Context, params: methods.ReadParams) -> dict[str, Any]:
 
 async def messages(context: Context, params: methods.MessagesParams) -> dict[str, Any]:
     """Read the history that a model is sent."""
-    asked = reading.MessagePage(
+    asked = history.MessagePage(
         offset=params.offset or 0, limit=params.limit, partial=bool(params.partial)
     )
-    return await reading.messages(
+    return await history.messages(
         context.services.registry, params.id, asked, context.call.note_admitted
     )
 
