@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from dshd.settings import ServeFlags
 
-_VERBS = ("serve", "check-config", "install", "verify", "salvage")
+_VERBS = ("serve", "check-config", "install", "verify", "salvage", "restore")
 _SWITCH_S = 0.0005
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -93,7 +93,21 @@ def _parser() -> argparse.ArgumentParser:
         "salvage", help="write a new session from what can be read of a damaged one"
     )
     _add_offline(verify, salvage)
+    _add_restore(
+        verbs.add_parser("restore", help="make a session of a bundle, whole or not at all")
+    )
     return parser
+
+
+def _add_restore(restore: argparse.ArgumentParser) -> None:
+    restore.add_argument("target", metavar="FILE", help="what dshctl export --format bundle wrote")
+    restore.add_argument("--id", help="of the new session (default: that of the one in the bundle)")
+    restore.add_argument(
+        "--root",
+        metavar="DIR",
+        help="where sessions are kept (default: $DSHD_ROOT, …); a daemon may run",
+    )
+    restore.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def _add_settings(serve: argparse.ArgumentParser) -> None:
@@ -233,7 +247,12 @@ def _offline(flags: argparse.Namespace) -> int:
         root = Path(paths.root_dir(os.environ, flags.root))
     except paths.PathUnusableError as exc:
         return _cannot_start(str(exc))
-    return (offline.run_verify if flags.verb == "verify" else offline.run_salvage)(flags, root)
+    runs = {
+        "verify": offline.run_verify,
+        "salvage": offline.run_salvage,
+        "restore": offline.run_restore,
+    }
+    return runs[flags.verb](flags, root)
 
 
 if __name__ == "__main__":

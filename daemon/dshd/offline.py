@@ -1,6 +1,6 @@
-"""The verbs of `dshd` that need no daemon: `verify` looks, `salvage` makes a new session of a damaged one.
+"""The verbs of `dshd` that need no daemon: `verify` looks, `salvage` and `restore` make a session of what was kept.
 
-The one rule: neither changes what it looks at. What is found goes to standard output, progress to standard error and
+The one rule: none changes what it looks at. What is found goes to standard output, progress to standard error and
 only where a person looks.
 """
 
@@ -12,6 +12,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
+
+import msgspec
 
 from dsh_protocol.errors import (
     EXIT_FAILURE,
@@ -25,6 +27,7 @@ from dshd.sessions.fold import Fold
 from dshd.sessions.surface import SurfaceDefectError
 from dshd.storage.jsonl.layout import LOG_NAMES, is_project
 from dshd.storage.jsonl.lock import lock_root
+from dshd.storage.jsonl.restore import restore
 from dshd.storage.jsonl.salvage import salvage
 from dshd.storage.jsonl.verify import Looker, shown, verify, verify_root
 
@@ -129,6 +132,30 @@ def run_salvage(flags: argparse.Namespace, root: Path) -> int:
     finally:
         meter.clear()
     return _say(found.to_json() if flags.json else found.to_text(), whole=found.whole)
+
+
+def run_restore(flags: argparse.Namespace, root: Path) -> int:
+    """Make a session of a bundle and print it; exit 0 only where it is there, whole."""
+    meter = Meter(sys.stderr)
+    try:
+        manifest, made = restore(Path(flags.target), root, flags.id, Looker(new_judge, meter.show))
+    except DshdError as error:
+        sys.stderr.write(f"dshd: {shown(error.message)}\n")
+        return error.exit_code
+    finally:
+        meter.clear()
+    if not flags.json:
+        return _say(
+            f"{made.events} events of {shown(flags.target)} are {shown(made.new_id)}", whole=True
+        )
+    told = {
+        "id": shown(made.new_id),
+        "path": shown(made.new_path),
+        "events": made.events,
+        "redacted": manifest.redacted,
+        "labels": manifest.labels,
+    }
+    return _say(msgspec.json.encode(told).decode(), whole=True)
 
 
 def _say(text: str, *, whole: bool) -> int:

@@ -125,10 +125,10 @@ CLAUDE_ODD = (
     + b"[" * 20_000
     + b"]" * 20_000
     + b"}\n"
-    + line(asked(9, "long " * 1_500_000))
+    + line(asked(9, "long " * 900_000))
     + line(asked(10, "the end"))
 )
-"""Half a surrogate pair, numbers and bytes that no log holds, deep nesting, a line of 7 MB, unknown records."""
+"""Half a surrogate pair, numbers and bytes that no log holds, deep nesting, a line of 4 MB, unknown records."""
 
 # ------------------------------------------------------------ Codex
 

@@ -133,7 +133,7 @@ def dshd() -> str:
     verbs: dict[str, argparse.ArgumentParser] = {}
     summaries: dict[str, str] = {}
     for action in parser._actions:  # noqa: SLF001  # argparse has no other way to ask
-        if isinstance(action.choices, dict):
+        if hasattr(action.choices, "items"):
             verbs = action.choices
             told = action._get_subactions()  # noqa: SLF001  # likewise
             summaries = {one.dest: one.help or "" for one in told}

@@ -14,7 +14,7 @@ from dsh_client.cli.figures import counted
 from dsh_client.cli.reading import Source, look, read_events
 from dsh_client.cli.text import escape_json
 from dsh_client.cli.values import as_object
-from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK
+from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK, LogCorruptError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -28,6 +28,7 @@ FORMATS = {
     "jsonl": "the header and the events, one a line (with --no-redact --to FILE byte for byte as stored)",
     "atif": "Agent Trajectory Interchange Format 1.7",
     "openai": "the history as a chat request",
+    "bundle": "a tar of log, labels and checksum, for dshctl import (with --no-redact byte for byte as stored)",
     "otlp": "OpenTelemetry spans by the GenAI conventions 1.41, as one OTLP/JSON request",
 }
 
@@ -57,6 +58,8 @@ def run(arguments: Namespace, context: Context) -> int:
     if arguments.content and kind != "otlp":
         raise UsageError("--content is for --format otlp: every other format has the content")
     source = look(arguments.id, context)
+    if kind == "bundle":
+        _check_bundled(arguments, source)
     pieces = (
         _spans(source, context, content=arguments.content)
         if kind == "otlp"
@@ -64,7 +67,8 @@ def run(arguments: Namespace, context: Context) -> int:
     )
     if arguments.to is None:
         for piece in pieces:
-            context.out.document(_safe_line(piece) if kind == "jsonl" else piece)
+            text = piece if isinstance(piece, str) else piece.decode()
+            context.out.document(_safe_line(text) if kind == "jsonl" else text)
     else:
         size = _write(arguments.to, pieces)
         if context.out.is_table:
@@ -87,16 +91,33 @@ def _format_of(path: str | None) -> str:
     if path is None:
         return "html"
     ending = os.path.splitext(path)[1].lstrip(".").lower()  # noqa: PTH122  # pathlib costs 5 ms at start
-    found = {"htm": "html", "markdown": "md", "ndjson": "jsonl"}.get(ending, ending)
+    found = {"htm": "html", "markdown": "md", "ndjson": "jsonl", "tar": "bundle"}.get(
+        ending, ending
+    )
     if found not in FORMATS:
         raise UsageError(f"what is {path!r} to hold? add one of: --format {', '.join(FORMATS)}")
     return found
 
 
-def _pieces(kind: str, source: Source, context: Context) -> Iterator[str]:
+def _check_bundled(arguments: Namespace, source: Source) -> None:
+    """Refuse a bundle that could not be taken in again."""
+    if arguments.to is None:
+        raise UsageError("a bundle is no text to print; add --to FILE.tar")
+    problem = as_object(source.session.get("problem"))
+    if problem:
+        raise LogCorruptError(
+            f"a bundle holds a whole session, and this one is not: {problem.get('message')}"
+        )
+
+
+def _pieces(kind: str, source: Source, context: Context) -> Iterator[str | bytes]:
     """Yield the export in pieces. Each format is imported where it is wanted."""
     if kind == "jsonl":
         yield from _lines(source, context)
+    elif kind == "bundle":
+        from dsh_client.cli.bundling import bundle
+
+        yield from bundle(source, _lines(source, context), context)
     elif kind == "openai":
         yield _chat(source, context)
     else:
@@ -163,7 +184,7 @@ def _encoded(value: Any) -> str:
     return escape_json(json.dumps(value, ensure_ascii=False, separators=(",", ":"))) + "\n"
 
 
-def _write(path: str, pieces: Iterable[str]) -> int:
+def _write(path: str, pieces: Iterable[str | bytes]) -> int:
     """Write a file beside its place and put it there when it is whole; return its size."""
     beside = f"{path}.{os.getpid()}.tmp"
     size = 0
@@ -171,7 +192,9 @@ def _write(path: str, pieces: Iterable[str]) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(beside, flags, 0o600), "wb") as file:  # noqa: PTH123  # opened with its mode
             for piece in pieces:
-                size += file.write(piece.encode("utf-8", "replace"))
+                size += file.write(
+                    piece.encode("utf-8", "replace") if isinstance(piece, str) else piece
+                )
         os.replace(beside, path)  # noqa: PTH105  # pathlib costs 5 ms at start
     except OSError as error:
         raise UsageError(f"cannot write {path!r}: {error.strerror}") from error

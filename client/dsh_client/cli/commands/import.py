@@ -23,18 +23,21 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare what `import` takes."""
-    parser.add_argument("files", metavar="FILE", nargs="+", help="what another program wrote")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="a bundle, or what another program wrote"
+    )
     parser.add_argument(
         "--from",
         dest="kind",
         choices=tuple(KINDS),
-        required=True,
-        help="; ".join(f"{name}: {text}" for name, text in KINDS.items()),
+        help="without it: a bundle of dshctl export. "
+        + "; ".join(f"{name}: {text}" for name, text in KINDS.items()),
     )
     parser.add_argument("--as", dest="wanted", metavar="ID", help="the new session's id")
     parser.epilog = (
         "Each becomes an archived session (dshctl list --archived). The exit code is 1 where a file was damaged.\n\n"
-        "example:\n  dshctl import --from claude-code ~/.claude/projects/*/*.jsonl"
+        "examples:\n  dshctl import run.tar --as again\n"
+        "  dshctl import --from claude-code ~/.claude/projects/*/*.jsonl"
     )
 
 
@@ -44,6 +47,10 @@ def run(arguments: Namespace, context: Context) -> int:
         raise UsageError(
             "--as names one session, and there are several files; import them one by one"
         )
+    if arguments.kind is None:
+        from dsh_client.cli.importing.bundles import take_in
+
+        return take_in(arguments.files, arguments.wanted, context)
     reports: list[dict[str, Any]] = []
     meter = Meter()
     try:
