@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_client.cli.figures import tokens_in
 from dsh_client.cli.render.model import ABORTED, FAILED, UNKNOWN, Said, text_of
 from dsh_client.cli.render.openai import well_formed
+from dsh_client.cli.values import as_list
 from dsh_protocol.version import VERSION
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def _value(value: Any) -> Json:
     if isinstance(value, int):
         return {"intValue": str(value)}
     if isinstance(value, list):
-        return {"arrayValue": {"values": [_value(str(one)) for one in value]}}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return {"arrayValue": {"values": [_value(str(one)) for one in as_list(value)]}}
     return {"stringValue": well_formed(str(value))}
 
 
