@@ -53,12 +53,13 @@ def test_an_index_holds_4096_places_and_is_thinned_by_the_next() -> None:
     assert offsets(index)[-2:] == [MOST + 1, MOST + 3], "the gap stays, and a place at it is held"
 
 
-def test_the_gap_grows_with_the_log_and_is_at_least_doubled() -> None:
-    sparse = SeqIndex((at * 1000, at) for at in range(1, MOST + 2))
-    assert offsets(sparse)[:2] == [1000, 3000], "2 MiB in 2048 parts"
-    assert len(sparse) == MOST // 2 + 1
-    grown = SeqIndex((at, at) for at in range(1, 2 * MOST + 2))
-    assert offsets(grown)[:3] == [1, 5, 9]
+def test_the_gap_grows_with_the_log_and_not_with_where_it_begins() -> None:
+    for front in (1, 10**12):
+        sparse = SeqIndex((front + at * 1000, at) for at in range(MOST + 1))
+        assert offsets(sparse)[:2] == [front, front + 2000], "4 MB in 2048 parts"
+        assert len(sparse) == MOST // 2 + 1
+        grown = SeqIndex((front + at, at) for at in range(2 * MOST + 1))
+        assert offsets(grown)[:3] == [front, front + 4, front + 8]
 
 
 def test_places_before_an_offset_do_not_hold_the_one_at_it() -> None:

@@ -96,6 +96,13 @@ def test_a_row_of_too_many_values_is_refused_before_it_is_read() -> None:
             expand(row)
 
 
+def test_a_row_may_hold_two_million_values() -> None:
+    assert len(expand(b"[" + b"0," * 1_999_999 + b"0]")[0]) == 2_000_000
+    with pytest.raises(RowDefectError) as caught:
+        unpack(b"[" + b"0," * 2_000_000 + b"0]")
+    assert caught.value.whole, "another program may mean it"
+
+
 # ---------------------------------------------------------------------- the one permitted shape
 
 TEXTS: dict[str, Any] = {"turn": 1, "step": 2, "index": 3, "dt": [5, -7], "texts": ["a", "b", "c"]}
@@ -283,11 +290,19 @@ def test_an_event_whose_parts_are_no_objects_stands_alone() -> None:
 
 
 def test_events_before_the_first_seq_or_too_far_apart_are_not_packed() -> None:
-    early = [{**chunk(seq, "x"), "seq": seq - 2} for seq in range(2)]
-    assert [len(expand(line)) for line in pack([*early, chunk(0, "x")])] == [1, 1, 1]
+    early = [chunk(seq, "x") for seq in (-1, 0, 1)]
+    assert [expand(line) for line in pack(early)] == [[one] for one in early]
     apart = [
         {**chunk(seq, "x"), "time": time} for seq, time in enumerate((-SAFE, SAFE, SAFE, SAFE))
     ]
     assert packed(apart) == [1, 3]
     close = [{**chunk(seq, "x"), "time": time} for seq, time in enumerate((0, SAFE, 0, -SAFE))]
     assert packed(close) == [4]
+
+
+def test_of_numbers_that_are_equal_the_first_ones_writing_is_kept() -> None:
+    events = [chunk(seq, "x") for seq in range(3)]
+    for one in events[1:]:
+        one["data"]["turn"] = 1.0
+    (line,) = pack(events)
+    assert b'"turn":1,' in line

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dsh_protocol.ids import idempotency_key
-from dsh_protocol.jsontypes import is_count
 from dshd.sessions.fold import CLOSER_ID
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def closers(fold: Fold) -> list[Event]:
     if fold.open_turn is None:
         return []
     events: list[Event] = []
-    turn = _turn_number(fold)
+    turn = max(fold.last_turn, 1)  # the open turn's own number, where that is one
 
     def close(kind: str, data: dict[str, Any], **surface: Any) -> None:
         seq = fold.next_seq + len(events)
@@ -62,11 +61,6 @@ def closers(fold: Fold) -> list[Event]:
         close("step/end", {"turn": turn, "step": fold.open_step})
     close("turn/end", {"turn": turn, "reason": {"kind": "interrupted"}})
     return events
-
-
-def _turn_number(fold: Fold) -> int:
-    number = fold.open_turn
-    return number if is_count(number) and number > 0 else max(fold.last_turn, 1)
 
 
 def _can_be_answered(call: Call) -> bool:

@@ -53,7 +53,7 @@ class SeqIndex:
     def _thin(self) -> None:
         """Keep about half of the positions. The arrays are replaced, so that a lookup meanwhile has a whole pair."""
         span = self._offsets[-1] - self._offsets[0]
-        self._gap = max(2 * self._gap, span // (MOST // 2))
+        self._gap = span // (MOST // 2)  # twice the gap before at least: so far apart they stand
         offsets, seqs = array("Q"), array("Q")
         for offset, seq in zip(self._offsets, self._seqs, strict=True):
             if not offsets or offset - offsets[-1] >= self._gap:
