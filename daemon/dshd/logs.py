@@ -17,13 +17,16 @@ import msgspec
 import structlog
 
 from dsh_protocol.errors import DshdError
+from dshd.journal import datagram
 from dshd.settings import CannotStartError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
 
-    from structlog.typing import EventDict, WrappedLogger
+    from structlog.typing import EventDict, Processor, WrappedLogger
+
+    from dshd.journal import Journal
 
 _MAX_TEXT = 400
 _MAX_FRAMES = 40
@@ -31,14 +34,23 @@ _PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 _TEXT_IS_CONTENT_FREE = (DshdError, OSError, CannotStartError, AssertionError, ImportError)
 
 
-def configure_logs(level: str = "info", environ: Mapping[str, str] | None = None) -> None:
+def configure_logs(
+    level: str = "info",
+    environ: Mapping[str, str] | None = None,
+    journal: Journal | None = None,
+) -> None:
     """Send `structlog.get_logger()` and the standard library's log to standard error. Call once, at start.
 
     Under the journal each line gets its `<n>` priority, elsewhere none.
+
+    Args:
+        level: The least that is told.
+        environ: The process's own by default.
+        journal: Where standard error is the journal, events go there instead, with fields of their own.
     """
     stream = sys.stderr
     under_journal = is_journal(stream, os.environ if environ is None else environ)
-    render = _render_for_people if stream.isatty() else _Renderer(prefixed=under_journal)
+    render: Processor = _render_for_people if stream.isatty() else _Renderer(prefixed=under_journal)
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[
@@ -47,7 +59,7 @@ def configure_logs(level: str = "info", environ: Mapping[str, str] | None = None
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _describe_exception,
             _drop_content,
-            render,
+            render if journal is None or not under_journal else _JournalRenderer(journal, render),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=lambda *_: _LineWriter(stream),
@@ -127,6 +139,23 @@ class _Renderer:
         ordered.update(event)
         line = msgspec.json.encode({str(k): _encodable(v) for k, v in ordered.items()}).decode()
         return f"<{_PRIORITIES.get(level, 6)}>{line}" if self._prefixed else line
+
+
+class _JournalRenderer:
+    """Sends an event to the journal; what it does not take is a line on standard error, as ever."""
+
+    def __init__(self, journal: Journal, otherwise: Processor) -> None:
+        self._journal = journal
+        self._otherwise = otherwise
+
+    def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> Any:
+        values = {key: value for key, value in event.items() if key != "timestamp"}
+        priority = _PRIORITIES.get(str(values.pop("level", "info")), 6)
+        rest = (f"{key}={_plain(value)}" for key, value in values.items() if key != "event")
+        message = " ".join([str(values.get("event", "")), *rest])
+        if self._journal.send(datagram(message, priority, values)):
+            raise structlog.DropEvent
+        return self._otherwise(logger, method, event)
 
 
 def _render_for_people(_logger: WrappedLogger, _method: str, event: EventDict) -> str:

@@ -128,6 +128,11 @@ def _add_settings(serve: argparse.ArgumentParser) -> None:
         help="longest wait of an event for its write when nobody asks sooner (default: %(default)s)",
     )
     serve.add_argument(
+        "--journal-fields",
+        action="store_true",
+        help="where standard error is the journal: each value of its own log as a field (DSHD_SESSION=…)",
+    )
+    serve.add_argument(
         "--traces",
         action="store_true",
         help="send OpenTelemetry spans of its own work to $OTEL_EXPORTER_OTLP_ENDPOINT (needs dshd[otel])",
@@ -196,8 +201,9 @@ def _serve(flags: argparse.Namespace) -> int:
     from dshd import lifecycle, logs
     from dshd.ceilings import limits_within, raise_descriptor_limit, return_large_blocks
     from dshd.directories import make_private_dir
+    from dshd.journal import Journal
 
-    logs.configure_logs(flags.log_level)
+    logs.configure_logs(flags.log_level, journal=Journal() if flags.journal_fields else None)
     try:
         settings: Settings = load_settings(cast("ServeFlags", flags))
         limits = limits_within(settings.limits, raise_descriptor_limit())

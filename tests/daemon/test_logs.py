@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+from socket import AF_UNIX, SOCK_DGRAM, socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -89,6 +90,37 @@ def test_priorities_are_written_for_the_journal_and_for_nothing_else(tmp_path: P
         logged(body, journal, JOURNAL_STREAM=f"{found.st_dev}:{found.st_ino}")
     lines = (tmp_path / "journal").read_text().split("\n")
     assert [line[:4] for line in lines] == ["<3>{", "<6>{", ""]
+
+
+def test_the_journal_gets_each_value_as_a_field_and_a_line_where_it_is_away(
+    tmp_path: Path,
+) -> None:
+    body = (
+        "from dshd.journal import Journal\n"
+        f"configure_logs(journal=Journal({str(tmp_path / 's')!r}))\n"
+        f"log.warning('session.flush_failed', session='a\\nb', n=3, data=['{CANARY}'])"
+    )
+    with (tmp_path / "stderr").open("w") as stderr, socket(AF_UNIX, SOCK_DGRAM) as journal:
+        found = os.fstat(stderr.fileno())
+        stream = f"{found.st_dev}:{found.st_ino}"
+        logged(body, stderr, JOURNAL_STREAM=stream)
+        line = (tmp_path / "stderr").read_text()
+        assert line.startswith('<4>{"time"'), "nobody listens: the line, with its priority"
+        journal.bind(str(tmp_path / "s"))
+        logged(body, stderr, JOURNAL_STREAM=stream)
+        sent = journal.recv(65536)
+        assert (tmp_path / "stderr").read_text() == line, "not twice"
+        journal.setblocking(False)  # noqa: FBT003  # the standard library's signature
+        logged(body, JOURNAL_STREAM=stream)
+        with pytest.raises(BlockingIOError):
+            journal.recv(1)
+    assert b"PRIORITY=4\n" in sent
+    assert b"SYSLOG_IDENTIFIER=dshd\n" in sent
+    assert b"DSHD_EVENT=session.flush_failed\n" in sent
+    assert b"DSHD_SESSION\n" + (3).to_bytes(8, "little") + b"a\nb\n" in sent
+    assert b"DSHD_N=3\n" in sent
+    assert sent.startswith(b"MESSAGE=session.flush_failed session=a\\nb n=3")
+    assert CANARY.encode() not in sent
 
 
 def test_on_a_terminal_a_person_reads_lines_that_do_not_steer_it() -> None:
