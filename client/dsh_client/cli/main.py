@@ -42,7 +42,15 @@ EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 _TIMEOUT = 60.0
 _HELP_COLUMNS = 80
-_SHARED = {"--socket": True, "-o": True, "--output": True, "--timeout": True, "--no-redact": False}
+_SHARED = {
+    "--socket": True,
+    "-o": True,
+    "--output": True,
+    "--timeout": True,
+    "--fields": True,
+    "--utc": False,
+    "--no-redact": False,
+}
 """The options that may stand in front of a verb, and whether a value follows."""
 
 
@@ -104,6 +112,13 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise ValueError
+    return names
+
+
 def _add_shared(parser: Parser, *, default: bool) -> None:
     """Add the options that stand before or after the verb. Only the first parser gives them defaults."""
     absent: Any = argparse.SUPPRESS
@@ -123,6 +138,19 @@ def _add_shared(parser: Parser, *, default: bool) -> None:
         type=_seconds,
         default=_TIMEOUT if default else absent,
         help=f"how long to wait for the daemon (default {_TIMEOUT:g})",
+    )
+    parser.add_argument(
+        "--fields",
+        metavar="NAMES",
+        type=_names,
+        default=None if default else absent,
+        help="with -o json or jsonl: only these members, such as id,header.cwd",
+    )
+    parser.add_argument(
+        "--utc",
+        action="store_true",
+        default=False if default else absent,
+        help="times in UTC instead of how long ago",
     )
     parser.add_argument(
         "--no-redact",
@@ -239,7 +267,19 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         context.close()
     out.flush()
     context.tell_redacted()
+    if out.chosen is not None and out.chosen.missing:
+        out.note(f"nothing has the member {', '.join(sorted(out.chosen.missing))}")
     return code
+
+
+def _choose(out: Output, arguments: argparse.Namespace) -> None:
+    """Have only the members printed that were asked for."""
+    if out.is_table:
+        out.note("dshctl: --fields needs -o json or -o jsonl")
+        raise SystemExit(EXIT_USAGE)
+    from dsh_client.cli.fields import Fields
+
+    out.chosen = Fields(arguments.fields)
 
 
 def _bytes_of(stream: object) -> BinaryIO:
@@ -259,7 +299,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.output,
         terminal_of(sys.stdout, os.environ),
     )
+    out.utc = arguments.utc
     try:
+        if arguments.fields is not None:
+            _choose(out, arguments)
         return run(arguments, out)
     except OutputLostError as error:
         # The interpreter flushes standard output once more at its end, and would complain.

@@ -16,6 +16,8 @@ from dsh_client.cli.text import clip, escape, escape_json, pad, width
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from dsh_client.cli.fields import Fields
+
 FORMS = ("table", "json", "jsonl")
 _GAP = "  "
 
@@ -84,6 +86,8 @@ class Output:
         """Take the streams as they are."""
         self.form = form
         self.terminal = terminal or Terminal()
+        self.utc = False
+        self.chosen: Fields | None = None
         self._stdout = stdout
         self._stderr = stderr
 
@@ -93,7 +97,10 @@ class Output:
         return self.form == "table"
 
     def json(self, value: Any) -> None:
-        """Print a value as one JSON document on one line."""
+        """Print a value as one JSON document on one line; of its members those that were asked for."""
+        if self.chosen is not None:
+            jsonl = self.form == "jsonl"
+            value = self.chosen.of_item(value) if jsonl else self.chosen.of_document(value)
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         self._write(escape_json(text).encode() + b"\n")
 
@@ -154,8 +161,8 @@ class Output:
             return
 
     def when(self, epoch_ms: object) -> str:
-        """Return a time for a table: relative on a terminal, RFC 3339 where a program may read it."""
-        if self.terminal.columns is None:
+        """Return a time for a table: relative on a terminal, RFC 3339 with `--utc` or where a program may read it."""
+        if self.utc or self.terminal.columns is None:
             return times.rfc3339(epoch_ms)
         return times.relative(epoch_ms, times.now_ms())
 
