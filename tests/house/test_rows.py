@@ -13,7 +13,7 @@ TABLE: dict[str, dict[str, Any]] = tomllib.loads(
 )
 ROWS = {f"{part}: {row}": shown for part, rows in TABLE.items() for row, shown in rows.items()}
 EXPECTED = {
-    "protocol": 27,
+    "protocol": 28,
     "start": 12,
     "socket": 7,
     "life": 6,
