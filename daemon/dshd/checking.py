@@ -160,7 +160,9 @@ def _look_at_traces(found: Findings) -> None:
     except ImportError:
         found.errors.append(NO_TRACES)
         return
-    where = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318 (the default)")
+    names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    given = [os.environ[name] for name in names if os.environ.get(name)]
+    where = given[0] if given else "http://localhost:4318 (the default)"
     found.facts.append(("traces", where))
 
 
