@@ -26,6 +26,7 @@ ENVIRONMENT = {
 OF_DAEMON = {"DSHD_ROOT": "the folder of the sessions, where --root does not say"}
 OF_CLIENT = {
     "COLUMNS": "the width of tables on a terminal",
+    "DSHD_PAGER, PAGER": "what shows more than a screen; else less; empty or cat: nothing does",
     "NO_COLOR": "honoured by nature: dshctl prints no colour",
 }
 CODES = {

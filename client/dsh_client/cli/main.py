@@ -24,6 +24,7 @@ from dsh_protocol.errors import (
     EXIT_CANNOT_START,
     EXIT_CHECKPOINT_REFUSED,
     EXIT_FAILURE,
+    EXIT_OK,
     EXIT_USAGE,
     DshdError,
 )
@@ -33,6 +34,8 @@ from dsh_protocol.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dsh_client.cli.output import Terminal
+    from dsh_client.cli.paging import Paged
     from dsh_client.cli.verbs import Verb
 
 _OF_ANOTHER_AGE = {"METHOD_NOT_FOUND", "INVALID_PARAMS"}
@@ -42,6 +45,22 @@ EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 _TIMEOUT = 60.0
 _HELP_COLUMNS = 80
+_LONG = {
+    "list",
+    "ls",
+    "search",
+    "show",
+    "log",
+    "steps",
+    "stats",
+    "diff",
+    "du",
+    "messages",
+    "doctor",
+    "metrics",
+    "rpc",
+}
+"""The verbs whose output may be long, and ends."""
 _SHARED = {
     "--socket": True,
     "-o": True,
@@ -49,6 +68,7 @@ _SHARED = {
     "--timeout": True,
     "--fields": True,
     "--utc": False,
+    "--no-pager": False,
     "--no-redact": False,
 }
 """The options that may stand in front of a verb, and whether a value follows."""
@@ -151,6 +171,12 @@ def _add_shared(parser: Parser, *, default: bool) -> None:
         action="store_true",
         default=False if default else absent,
         help="times in UTC instead of how long ago",
+    )
+    parser.add_argument(
+        "--no-pager",
+        action="store_true",
+        default=False if default else absent,
+        help="print long output at once, also on a terminal",
     )
     parser.add_argument(
         "--no-redact",
@@ -290,21 +316,50 @@ def _bytes_of(stream: object) -> BinaryIO:
     return open(os.devnull, "wb")  # noqa: PTH123  # lives as long as the process
 
 
+def _paged(arguments: argparse.Namespace, out: BinaryIO, terminal: Terminal) -> Paged | None:
+    """Return what puts long output through a pager; None where that is not wanted."""
+    if terminal.columns is None or arguments.no_pager or arguments.verb not in _LONG:
+        return None
+    if arguments.output != "table" or getattr(arguments, "follow", False):
+        return None
+    from dsh_client.cli.paging import Paged, pager_of
+
+    words = pager_of(os.environ)
+    try:
+        rows = os.get_terminal_size(1).lines
+    except OSError:
+        return None
+    return None if words is None else Paged(out, max(rows - 1, 1), words)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `dshctl` and return its exit code."""
     arguments = parse(sys.argv[1:] if argv is None else argv)
-    out = Output(
-        _bytes_of(sys.stdout),
-        _bytes_of(sys.stderr),
-        arguments.output,
-        terminal_of(sys.stdout, os.environ),
-    )
+    terminal = terminal_of(sys.stdout, os.environ)
+    stdout = _bytes_of(sys.stdout)
+    paged = _paged(arguments, stdout, terminal)
+    out = Output(paged or stdout, _bytes_of(sys.stderr), arguments.output, terminal)
+    out.held = None if paged is None else []
+    try:
+        return _ended(arguments, out, paged)
+    finally:
+        if paged is not None:
+            paged.close()
+        held, out.held = out.held or (), None
+        for text in held:
+            out.note(text)
+
+
+def _ended(arguments: argparse.Namespace, out: Output, paged: Paged | None) -> int:
+    """Run the verb, and return the exit code of what ends outside of it, too."""
     out.utc = arguments.utc
     try:
         if arguments.fields is not None:
             _choose(out, arguments)
         return run(arguments, out)
     except OutputLostError as error:
+        if paged is not None and paged.started:
+            return EXIT_OK  # the reader had enough
         # The interpreter flushes standard output once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if error.broken:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dsh_client.cli import times
 from dsh_client.cli.text import clip, escape, escape_json, pad, width
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 
 FORMS = ("table", "json", "jsonl")
 _GAP = "  "
+
+
+class Sink(Protocol):
+    """What takes bytes: a stream of the process, or what stands in front of it."""
+
+    def write(self, data: bytes, /) -> int:
+        """Take them, all."""
+        ...
+
+    def flush(self) -> None:
+        """Hand them on."""
+        ...
 
 
 class OutputLostError(Exception):
@@ -81,12 +93,13 @@ class Output:
     """
 
     def __init__(
-        self, stdout: BinaryIO, stderr: BinaryIO, form: str, terminal: Terminal | None = None
+        self, stdout: Sink, stderr: Sink, form: str, terminal: Terminal | None = None
     ) -> None:
         """Take the streams as they are."""
         self.form = form
         self.terminal = terminal or Terminal()
         self.utc = False
+        self.held: list[str] | None = None
         self.chosen: Fields | None = None
         self._stdout = stdout
         self._stderr = stderr
@@ -151,7 +164,10 @@ class Output:
             self._row(columns, widths, row)
 
     def note(self, text: str) -> None:
-        """Print one escaped line on standard error."""
+        """Print one escaped line on standard error; while a pager has the screen, afterwards."""
+        if self.held is not None:
+            self.held.append(text)
+            return
         try:
             self._stderr.write(
                 escape(text).encode(self.terminal.encoding, "backslashreplace") + b"\n"
