@@ -29,14 +29,20 @@ class Seen(NamedTuple):
     paged: str | None
 
 
-def look(daemon: ScriptedDaemon, folder: Path, *words: str, pager: str | None = None) -> Seen:
-    """Run `dshctl list` at a terminal of ten rows; the pager keeps what it is given."""
+def look(
+    daemon: ScriptedDaemon,
+    folder: Path,
+    *words: str,
+    pager: str | None = None,
+    rows: int = ROWS,
+) -> Seen:
+    """Run `dshctl` at a terminal of ten rows; the pager keeps what it is given."""
     kept = folder / "paged"
     program = folder / "pager"
     program.write_text(f"#!/bin/sh\ncat > {kept}\n")
     program.chmod(0o700)
     master, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, 200, 0, 0))
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 200, 0, 0))
     ended = subprocess.run(
         [sys.executable, "-m", "dsh_client.cli.main", "--socket", str(daemon.path), *words],
         check=False,
@@ -89,6 +95,7 @@ def test_what_fits_or_is_for_programs_or_goes_on_by_itself_is_printed(
         assert "s019" in seen.screen
     for pager in ("", "cat", "no-such-pager", "'"):
         assert "s019" in look(many, tmp_path, "list", "--all", pager=pager).screen
+    assert look(many, tmp_path, "list", "--all", rows=0).paged is None  # nobody knows how many
     many.answers["session.list"] = lambda _: {"sessions": [session("few")], "nextCursor": None}
     seen = look(many, tmp_path, "list", "--all")
     assert seen.paged is None

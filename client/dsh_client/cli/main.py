@@ -329,7 +329,7 @@ def _paged(arguments: argparse.Namespace, out: BinaryIO, terminal: Terminal) -> 
         rows = os.get_terminal_size(1).lines
     except OSError:
         return None
-    return None if words is None else Paged(out, max(rows - 1, 1), words)
+    return None if words is None or rows < 1 else Paged(out, max(rows - 1, 1), words)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
