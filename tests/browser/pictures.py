@@ -42,7 +42,12 @@ def on_terminal(daemon: DaemonProcess, *words: str) -> str:
     """Run `dshctl` on a terminal of its own and return what is on the screen."""
     master, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
-    env = {**daemon.env, "LC_ALL": "C.UTF-8", "DSHD_SOCKET": str(daemon.socket)}
+    env = {
+        **daemon.env,
+        "LC_ALL": "C.UTF-8",
+        "DSHD_SOCKET": str(daemon.socket),
+        "DSHD_PAGER": "cat",
+    }
     command = [sys.executable, "-m", "dsh_client.cli.main", *words]
     process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=env)
     os.close(terminal)
