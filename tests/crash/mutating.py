@@ -1,4 +1,4 @@
-"""Mutants of a module: the same source with one small fault in one function.
+"""Mutants of a module: the same source with one small fault in one function, in a default of it, or in a constant.
 
 The rule that holds here: a mutant is named by what it changes and where, in words that outlive a change of line
 numbers, and made by giving a function that is loaded already the code of the faulty one, so that nothing is imported
@@ -8,14 +8,19 @@ anew.
 from __future__ import annotations
 
 import ast
+import sys
+from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -43,32 +48,67 @@ _COUNTED: dict[type[ast.operator], type[ast.operator]] = {
 }
 
 
+UNCHANGED = "nothing becomes anything"
+_LONG = 100
+_NEAR = 40
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One fault.
 
     Attributes:
         module: The module's name.
-        function: The qualified name of the function that has it.
+        where: The qualified name of the function that has it, or the name of the constant.
         line: Where.
+        lines: Those of its module that run when the faulty statement does; of a constant, those that use it.
         fault: What was made of what.
-        code: Of the faulty function.
+        enter: Puts the fault into the loaded module, for the rest of this process.
     """
 
     module: str
-    function: str
+    where: str
     line: int
+    lines: frozenset[int]
     fault: str
-    code: CodeType
+    enter: Callable[[], None]
 
     @property
     def name(self) -> str:
         """The fault in words."""
-        return f"{self.module.rpartition('.')[2]}.{self.function}: {self.fault}"
+        return f"{self.module.rpartition('.')[2]}.{self.where}: {self.fault}"
 
-    def enter(self) -> None:
-        """Put the fault into the loaded function, for the rest of this process."""
-        function_of(self.module, self.function).__code__ = self.code
+
+class _Seat(NamedTuple):
+    """What holds a fault.
+
+    Attributes:
+        where: See `Mutant`.
+        statement: The innermost one; for a default, the parameters.
+        lines: Of the statement.
+        constant: Whether it gives a constant of the module its value.
+    """
+
+    where: str
+    statement: ast.stmt | ast.arguments
+    lines: range
+    constant: bool = False
+
+
+class _Place(NamedTuple):
+    """Where a module can be mutated, and what does it.
+
+    Attributes:
+        seat: What holds it.
+        parent: Of the node; these two are changed.
+        node: See `parent`.
+        apply: Makes a variant of the fault; False where there is no such variant.
+    """
+
+    seat: _Seat
+    parent: ast.AST
+    node: ast.AST
+    apply: Callable[[int], bool]
 
 
 def function_of(module: str, qualname: str) -> FunctionType:
@@ -82,61 +122,159 @@ def function_of(module: str, qualname: str) -> FunctionType:
     return found
 
 
-def places(module: str) -> list[tuple[str, int]]:
-    """Return the function and the number of every place at which a module can be mutated."""
-    found = _places(ast.parse(_source(module)))
-    return [(function, number) for number, (function, _, _) in enumerate(found)]
-
-
-def mutant(module: str, place: int, variant: int) -> Mutant | None:
-    """Return one mutant; None where that place has no such variant, or no function can take it."""
+def mutants(module: str) -> Iterator[Mutant]:
+    """Yield every mutant of a module, none by the name of another."""
     tree = ast.parse(_source(module))
-    function, node, apply = list(_places(tree))[place]
-    before = ast.unparse(node).partition("\n")[0]
-    after = apply(variant)
-    if after is None:
-        return None
-    code = _code_of(compile(ast.fix_missing_locations(tree), module, "exec"), function)
-    if code.co_freevars != function_of(module, function).__code__.co_freevars:
-        return None
-    line = getattr(node, "lineno", 0)
-    return Mutant(module, function, line, f"`{before}` becomes `{after}`", code)
+    named: Counter[str] = Counter()
+    for number, place in enumerate(_places(tree)):
+        before = _words(place.seat.statement)
+        lines = frozenset(
+            _uses(tree, place.seat.where) if place.seat.constant else place.seat.lines
+        )
+        for variant in range(2):
+            with _kept(place.parent), _kept(place.node):
+                if not place.apply(variant):
+                    continue
+                fault = _fault(before, _words(place.seat.statement))
+            named[f"{place.seat.where} {fault}"] += 1
+            times = named[f"{place.seat.where} {fault}"]
+            fault += f" (the {times}. time)" if times > 1 else ""
+            enter = partial(_enter, module, number, variant)
+            yield Mutant(module, place.seat.where, place.seat.lines[0], lines, fault, enter)
 
 
-def marked(module: str, function: str) -> CodeType:
-    """Return a function's code that first adds its name to `_called_`, a set among the module's globals."""
-    tree = ast.parse(_source(module))
-    node: ast.AST = tree
-    for part in function.split("."):
-        inside = [one for one in ast.iter_child_nodes(node) if getattr(one, "name", "") == part]
-        node = inside[-1]
-    assert isinstance(node, ast.FunctionDef)
-    node.body[:0] = ast.parse(f"_called_.add({function!r})").body
-    return _code_of(compile(ast.fix_missing_locations(tree), module, "exec"), function)
+def unchanged(module: str) -> Mutant:
+    """Return a mutant that is none: whoever kills it would kill any."""
+    lines = frozenset(range(1, len(_source(module).split("\n"))))
+    return Mutant(module, "", 0, lines, UNCHANGED, lambda: None)
 
 
 def _source(module: str) -> str:
     return Path(str(import_module(module).__file__)).read_text("utf-8")
 
 
-def _places(tree: ast.Module) -> Iterator[tuple[str, ast.AST, Callable[[int], str | None]]]:
-    """Yield every place that can be mutated: the function, the node, and what mutates it."""
-    yield from _inside(tree, "", in_function=False)
+@contextmanager
+def _kept(node: ast.AST) -> Generator[None]:
+    """Undo on leaving what was done to a node's fields."""
+    fields: dict[str, object] = vars(node)
+    before = {
+        name: [*cast("list[object]", value)] if isinstance(value, list) else value
+        for name, value in fields.items()
+    }
+    yield
+    vars(node).update(before)
 
 
-def _inside(
-    node: ast.AST, name: str, *, in_function: bool
-) -> Iterator[tuple[str, ast.AST, Callable[[int], str | None]]]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.ClassDef | ast.FunctionDef) and not in_function:
-            inner = f"{name}.{child.name}" if name else child.name
-            if isinstance(child, ast.ClassDef):
-                yield from _inside(child, inner, in_function=False)
-            else:
-                for statement in _body(child):
-                    yield from _within(child, statement, inner)
-        elif not in_function and isinstance(child, ast.If):
-            continue  # what is for type checkers alone
+def _fault(before: str, after: str) -> str:
+    """Say what was made of what; of long statements only what is near."""
+    if before == after:
+        return f"`{before[:_LONG]}` becomes nothing"
+    if max(len(before), len(after)) > _LONG:
+        same = _same(before, after)
+        left = _same(before[:same:-1], after[:same:-1])
+        start = max(0, same - _NEAR)
+        before = before[start : max(same, len(before) - left) + _NEAR]
+        after = after[start : max(same, len(after) - left) + _NEAR]
+    return f"`{before}` becomes `{after}`"
+
+
+def _same(one: str, other: str) -> int:
+    """Return how many characters two texts have in common at their front."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _enter(module: str, number: int, variant: int) -> None:
+    """Make the fault in the loaded module."""
+    tree = ast.parse(_source(module))
+    place = next(islice(_places(tree), number, None))
+    place.apply(variant)
+    ast.fix_missing_locations(tree)
+    space = vars(import_module(module))
+    if place.seat.constant:
+        _give_all(
+            space, place.seat.where, _value_of(cast("ast.Assign", place.seat.statement).value)
+        )
+        return
+    function = function_of(module, place.seat.where)
+    if isinstance(place.seat.statement, ast.arguments):
+        _give_defaults(function, place.seat.statement)
+        return
+    code = _code_of(compile(tree, module, "exec", dont_inherit=True), place.seat.where)
+    assert code.co_freevars == function.__code__.co_freevars
+    function.__code__ = code
+
+
+def _value_of(node: ast.expr) -> CodeType:
+    return compile(ast.Expression(node), "a constant", "eval", dont_inherit=True)
+
+
+def _give_all(space: dict[str, Any], name: str, made: CodeType) -> None:
+    """Give a constant another value, also where it was imported from its module."""
+    before, after = space[name], eval(made, space)  # noqa: S307  # of the project's own source
+    for module in [*sys.modules.values()]:
+        if getattr(module, "__dict__", {}).get(name) is before:
+            vars(module)[name] = after
+
+
+def _give_defaults(function: FunctionType, arguments: ast.arguments) -> None:
+    space = function.__globals__
+    function.__defaults__ = tuple(eval(_value_of(one), space) for one in arguments.defaults)  # noqa: S307  # own source
+    function.__kwdefaults__ = {
+        argument.arg: eval(_value_of(one), space)  # noqa: S307  # own source
+        for argument, one in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if one is not None
+    }
+
+
+def _words(statement: ast.stmt | ast.arguments) -> str:
+    """Return a statement, without those that it is made of, in one line."""
+    if isinstance(statement, ast.If):
+        return f"if {ast.unparse(statement.test)}"
+    if isinstance(statement, ast.While):
+        return f"while {ast.unparse(statement.test)}"
+    if isinstance(statement, ast.For):
+        return f"for {ast.unparse(statement.target)} in {ast.unparse(statement.iter)}"
+    return ast.unparse(statement).partition("\n")[0]
+
+
+def _lines(statement: ast.stmt) -> range:
+    """Return the lines that run when a statement does, without those of the statements inside it."""
+    last: ast.stmt | ast.expr = statement
+    if isinstance(statement, ast.If | ast.While):
+        last = statement.test
+    elif isinstance(statement, ast.For):
+        last = statement.iter
+    return range(statement.lineno, (last.end_lineno or 0) + 1)
+
+
+def _uses(tree: ast.Module, name: str) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
+            yield node.lineno
+
+
+def _places(tree: ast.Module) -> Iterator[_Place]:
+    """Yield every place that can be mutated."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            seat = _Seat(node.targets[0].id, node, _lines(node), constant=True)
+            yield from _within(node, node.value, seat)
+    yield from _inside(tree, "")
+
+
+def _inside(node: ast.Module | ast.ClassDef, name: str) -> Iterator[_Place]:
+    for child in node.body:
+        inner = f"{name}.{getattr(child, 'name', '')}".removeprefix(".")
+        if isinstance(child, ast.ClassDef):
+            yield from _inside(child, inner)
+        elif isinstance(child, ast.FunctionDef):
+            lines = range(child.body[0].lineno, (child.end_lineno or 0) + 1)
+            for default in [*child.args.defaults, *child.args.kw_defaults]:
+                if default is not None:
+                    yield from _within(child.args, default, _Seat(inner, child.args, lines))
+            for statement in _body(child):
+                yield from _within(child, statement, _Seat(inner, statement, lines))
 
 
 def _body(function: ast.FunctionDef) -> list[ast.stmt]:
@@ -144,19 +282,19 @@ def _body(function: ast.FunctionDef) -> list[ast.stmt]:
     return function.body[1:] if ast.get_docstring(function) is not None else function.body
 
 
-def _within(
-    parent: ast.AST, node: ast.AST, name: str
-) -> Iterator[tuple[str, ast.AST, Callable[[int], str | None]]]:
+def _within(parent: ast.AST, node: ast.AST, seat: _Seat) -> Iterator[_Place]:
     if _is_text(node):
         return
+    if isinstance(node, ast.stmt):
+        seat = _Seat(seat.where, node, _lines(node))
     for apply in _faults(parent, node):
-        yield name, node, apply
-    for field, value in ast.iter_fields(node):
-        if field in {"annotation", "returns", "args"} and not isinstance(node, ast.Call):
+        yield _Place(seat, parent, node, apply)
+    for name, value in ast.iter_fields(node):
+        if name in {"annotation", "returns", "args"} and not isinstance(node, ast.Call):
             continue
         for child in _several(value):
             if isinstance(child, ast.AST):
-                yield from _within(node, child, name)
+                yield from _within(node, child, seat)
 
 
 def _is_text(node: ast.AST) -> bool:
@@ -170,35 +308,30 @@ def _is_text(node: ast.AST) -> bool:
     )
 
 
-def _faults(parent: ast.AST, node: ast.AST) -> Iterator[Callable[[int], str | None]]:
+def _faults(parent: ast.AST, node: ast.AST) -> Iterator[Callable[[int], bool]]:
     if isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARED:
-        yield lambda variant: _first(variant, node, lambda: _compare(node))
+        yield partial(_only, lambda: _compare(node))
     if isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in _COUNTED:
-        yield lambda variant: _first(variant, node, lambda: _count(node))
+        yield partial(_only, lambda: _count(node))
     if isinstance(node, ast.BoolOp):
-        yield lambda variant: _first(variant, node, lambda: _bool(node))
+        yield partial(_only, lambda: _bool(node))
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        yield lambda variant: _constant(variant, node)
+        yield partial(_constant, node)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield lambda variant: _first(variant, node, lambda: _replace(parent, node, node.operand))
+        yield partial(_only, lambda: _replace(parent, node, node.operand))
     if isinstance(node, ast.If | ast.While | ast.IfExp) and not isinstance(node.test, ast.Constant):
-        yield lambda variant: _first(variant, node, lambda: _swap(node))
+        yield partial(_only, lambda: _swap(node))
     if isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
-        yield lambda variant: _first(variant, node, lambda: _return(node))
+        yield partial(_only, lambda: _return(node))
     if _can_go(node):
-        yield lambda variant: _first(variant, node, lambda: _replace(parent, node, ast.Pass()))
+        yield partial(_only, lambda: _replace(parent, node, ast.Pass()))
 
 
-def _first(variant: int, node: ast.AST, change: Callable[[], None]) -> str | None:
+def _only(change: Callable[[], None], variant: int) -> bool:
     """Make the only variant that there is."""
-    if variant:
-        return None
-    change()
-    if isinstance(node, ast.expr | ast.Return | ast.AugAssign):
-        return ast.unparse(node)
-    if isinstance(node, ast.If | ast.While):
-        return f"not: {ast.unparse(node.test)}"
-    return "nothing"
+    if not variant:
+        change()
+    return not variant
 
 
 def _compare(node: ast.Compare) -> None:
@@ -213,14 +346,13 @@ def _bool(node: ast.BoolOp) -> None:
     node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
 
 
-def _constant(variant: int, node: ast.Constant) -> str | None:
+def _constant(node: ast.Constant, variant: int) -> bool:
+    """Turn a truth value, or make a number one more or one less."""
     if isinstance(node.value, bool):
-        if variant:
-            return None
         node.value = not node.value
-    elif isinstance(node.value, int):
-        node.value += -1 if variant else 1
-    return ast.unparse(node)
+        return not variant
+    node.value = cast("int", node.value) + (-1 if variant else 1)
+    return True
 
 
 def _swap(node: ast.If | ast.While | ast.IfExp) -> None:
@@ -240,7 +372,7 @@ def _can_go(node: ast.AST) -> bool:
     if isinstance(node, ast.Assign):
         return all(isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets)
     if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Call)
+        return isinstance(node.value, ast.Call) and "super()" not in ast.unparse(node)
     return isinstance(node, ast.AugAssign | ast.Raise | ast.Continue | ast.Break)
 
 
