@@ -25,7 +25,7 @@ from dsh_protocol.errors import FormatUnsupportedError, LogCorruptError
 from dshd.storage.jsonl import frames, rows, scan, vocabulary
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import Snapshot
-from properties.memory import MemoryDisk
+from properties.mortal_disk import MortalDisk
 from storage.samples import HEADER, event
 from support import events as make
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dshd.storage.jsonl.frames import Frame
     from dshd.storage.jsonl.layout import Compression
     from dshd.storage.jsonl.store import JsonlStore
-    from properties.memory import Tree
+    from properties.mortal_disk import Tree
 
 Event = dict[str, Any]
 
@@ -114,7 +114,7 @@ def _batch(chosen: random.Random, first: int) -> Iterator[Event]:
 
 def memory_log(compression: Compression) -> Log:
     """Write the log on a disk in memory."""
-    disk = MemoryDisk()
+    disk = MortalDisk()
     return written(open_store(_ROOT, compression=compression, disk=disk), disk)
 
 

@@ -16,14 +16,15 @@ import os
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from crash.memory_disk import File, Folder, MemoryDisk, Names, Node, Stored
 from crash.pending import COARSE, Change, Grain, Pending, applied
+from support.memory_disk import MemoryDisk
+from support.memory_tree import File, Folder, Stored
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
 
-    from crash.memory_disk import Tree
+    from support.memory_tree import Names, Node, Tree
 
 _SYNCS = frozenset({"fsync", "fdatasync"})
 
@@ -82,7 +83,7 @@ class PowerDisk(MemoryDisk):
     def about_to_sync(self) -> None:
         """Learn that something that is possible is about to be possible no longer."""
 
-    def before(self, call: str, node: Node | None) -> None:
+    def before(self, call: str, node: Node, about: object) -> None:
         if call not in _SYNCS:
             return
         self.about_to_sync()
@@ -104,20 +105,9 @@ class PowerDisk(MemoryDisk):
     def named(self, changes: Names) -> None:
         self._names.append(changes)
 
-    def _believes(self, call: str, node: Node) -> bool:
-        return f"{call} {'file' if isinstance(node, File) else 'folder'}" not in self.lies
-
-    def fdatasync(self, fd: int) -> None:
-        self.before("fdatasync", self._node(fd))
-        if self._believes("fdatasync", self._node(fd)):
-            self.synced(self._node(fd))
-
-    def fsync(self, fd: int) -> None:
-        self.before("fsync", self._node(fd))
-        if self._believes("fsync", self._node(fd)):
-            self.synced(self._node(fd))
-
-    def synced(self, node: Node) -> None:
+    def synced(self, call: str, node: Node) -> None:
+        if f"{call} {'file' if isinstance(node, File) else 'folder'}" in self.lies:
+            return
         if isinstance(node, File):
             self._of(node).sync()
             return
@@ -127,7 +117,9 @@ class PowerDisk(MemoryDisk):
             _rename(self._entries, changes)
 
     def drop_cache(self, fd: int) -> None:
-        file = self._file(fd)
+        super().drop_cache(fd)
+        file = self.node_of(fd)
+        assert isinstance(file, File)
         pending = self._of(file)
         if pending.queue and all(one.doubtful or one.durable for one in pending.queue):
             file.data[:] = pending.resolve(self.truth)

@@ -16,13 +16,18 @@ from crash.reference import ROOT, Told, Turns, Workload
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from crash.memory_disk import Node, Tree
     from crash.pending import Grain
     from crash.reference import Plan
     from crash.verdict import Judge
+    from support.memory_tree import Node, Tree
 
 HOME: Tree = {ROOT[1:].split("/")[0]: None}
 """What is there before the first session: the directory above those that the store makes."""
+
+_TURNS = frozenset({"create", "mkdir", "link", "rename", "unlink", "rmdir"}) | frozenset(
+    {"write", "truncate", "fsync", "fdatasync"}
+)
+"""The calls in front of which another session may go on: those that can change or sync something."""
 
 
 class RecordingDisk(PowerDisk):
@@ -48,10 +53,13 @@ class RecordingDisk(PowerDisk):
         self._judge, self._grain = judge, grain
         self.rng = random.Random(seed)  # noqa: S311  # the same states every time
 
-    def before(self, call: str, node: Node | None) -> None:
-        self.turns.next()
+    def using(self, call: str) -> None:
+        if call in _TURNS:
+            self.turns.next()
+
+    def before(self, call: str, node: Node, about: object) -> None:
         self.operations += 1
-        super().before(call, node)
+        super().before(call, node, about)
 
     def about_to_sync(self) -> None:
         if self.watching and self.syncs in self.watched:

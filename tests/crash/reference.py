@@ -17,7 +17,6 @@ from threading import Event as Flag
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from crash.memory_disk import MemoryDisk
 from dsh_protocol.errors import (
     DshdError,
     SessionExistsError,
@@ -28,6 +27,7 @@ from dsh_protocol.events import Header
 from dshd.storage.files import APPEND
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import HolderRecord, Snapshot
+from support.memory_disk import MemoryDisk
 
 if TYPE_CHECKING:
     import random

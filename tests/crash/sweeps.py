@@ -23,8 +23,8 @@ from dshd.storage.jsonl.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from crash.memory_disk import Node
     from dshd.storage.store import Access
+    from support.memory_tree import Node
 
 TRUTHS: dict[str, Callable[[bytes], bytes]] = {
     "lost": lambda data: bytes(len(data)),
@@ -57,16 +57,16 @@ class DyingDisk(RecordingDisk):
     dies_after_failure = False
     dead = False
 
-    def before(self, call: str, node: Node | None) -> None:
+    def before(self, call: str, node: Node, about: object) -> None:
         failed = self.dies_after_failure and self.syncs >= max(self.fails)
         if self.dead or failed or self.operations + 1 == self.dies_at:
             self.dead = True
             raise KilledError
-        super().before(call, node)
+        super().before(call, node, about)
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
         if not self.dead and self.operations + 1 == self.dies_at and self.dies_at % 2:
-            self.write_half(fd, data)
+            self.append(self.writable(fd), bytes(data[: len(data) // 2]))
         return super().write(fd, data)
 
 

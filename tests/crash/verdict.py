@@ -11,11 +11,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crash.memory_disk import MemoryDisk
 from crash.reference import PROJECT, REST_NS, ROOT, header_of
 from dsh_protocol.errors import DshdError, SessionNotFoundError
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import Snapshot
+from support.memory_disk import MemoryDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

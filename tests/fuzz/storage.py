@@ -35,7 +35,7 @@ from dshd.storage.jsonl.scan import Source, read_header
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import HolderRecord, Snapshot
 from fuzz.mutate import odd_frame, odd_row, spoilt
-from properties.memory import MemoryDisk
+from properties.mortal_disk import MortalDisk
 from properties.oracle import rows_of
 from properties.streams import Stream
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from dshd.storage.jsonl.layout import Compression
-    from properties.memory import Tree
+    from properties.mortal_disk import Tree
 
 MIB = 1024 * 1024
 MOST_MEMORY = 2048 * MIB
@@ -89,7 +89,7 @@ def samples() -> list[Sample]:
 
 
 def _sample(number: int) -> Sample:
-    disk = MemoryDisk()
+    disk = MortalDisk()
     compression: Compression = "zstd" if number % 2 else "none"
     stream = Stream(random.Random(number))  # noqa: S311  # the same every time
     with closing(open_store(_ROOT, compression=compression, disk=disk).create(_HEADER)) as handle:
@@ -227,7 +227,7 @@ def _session(chosen: Random) -> None:
     _open_all(disk)
 
 
-def _open_all(disk: MemoryDisk) -> None:
+def _open_all(disk: MortalDisk) -> None:
     store = open_store(_ROOT, disk=disk)
     list(store.list())
     with _defects(DshdError), closing(store.open("s1", "read")) as handle:
@@ -280,15 +280,15 @@ def _reader(data: bytes) -> Callable[[int, int], bytes]:
     return lambda size, offset: data[offset : offset + size]
 
 
-def _laid(sample: Sample, log: bytes) -> tuple[MemoryDisk, int]:
+def _laid(sample: Sample, log: bytes) -> tuple[MortalDisk, int]:
     """Lay a session out with another log. Returns the disk and the open log."""
-    disk = MemoryDisk()
+    disk = MortalDisk()
     disk.lay_out({**sample.tree, sample.path: log})
     directory = _directory(disk)
     return disk, disk.open(sample.path.rpartition("/")[2], READ, at=directory)
 
 
-def _directory(disk: MemoryDisk) -> int:
+def _directory(disk: MortalDisk) -> int:
     return disk.open_root(f"{_ROOT}/{_FOLDER}")
 
 

@@ -16,7 +16,7 @@ from dsh_protocol.events import Header
 from dshd.storage.jsonl.derived import DERIVED
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import HolderRecord, Snapshot
-from properties.memory import KilledError, MemoryDisk
+from properties.mortal_disk import KilledError, MortalDisk
 from properties.oracle import events_in, told
 from properties.repairing import FOLDER, MOMENTS, ROOT, LifeError, check_repair, require
 from properties.streams import Stream
@@ -45,7 +45,7 @@ class Life:
     def __init__(self, seed: int) -> None:
         self._chosen = random.Random(seed)  # noqa: S311  # to be replayed, not to be secret
         self._compression: Compression = self._chosen.choice(("zstd", "none"))
-        self._disk = MemoryDisk()
+        self._disk = MortalDisk()
         self._store = self._opened()
         self._stream = Stream(self._chosen)
         self._handle: SessionHandle | None = None

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from dshd.sessions import closers
 from dshd.storage.jsonl.store import open_store
-from properties.memory import KilledError, MemoryDisk
+from properties.mortal_disk import KilledError, MortalDisk
 from properties.oracle import events_in, told
 from support.folds import folded
 
 if TYPE_CHECKING:
     import random
 
-    from properties.memory import Tree
+    from properties.mortal_disk import Tree
 
 ROOT = Path("/memory")  # of the disk in memory
 FOLDER = "--w--/s1"
@@ -58,21 +58,21 @@ def check_repair(broken: Tree, path: str, chosen: random.Random) -> None:
 
 def _repaired(tree: Tree, *, machine: int = 0) -> tuple[Tree, int]:
     """Repair a copy. Returns what is left, and how many calls it took; a machine has its own clock and inodes."""
-    disk = MemoryDisk()
+    disk = MortalDisk()
     disk.lay_out({**{f"other-{number}": None for number in range(machine)}, **tree})
     _repair(disk)
     left = {path: content for path, content in disk.tree().items() if not path.startswith("other-")}
     return left, disk.calls
 
 
-def _repair(disk: MemoryDisk) -> None:
+def _repair(disk: MortalDisk) -> None:
     """Open for writing, close the open turn, close."""
     with closing(open_store(ROOT, disk=disk).open("s1", "write")) as handle:
         handle.append(closers.closers(folded(handle.read())))
 
 
 def _killed_repair(tree: Tree, call: int, moment: str) -> Tree:
-    disk = MemoryDisk(moment=moment)
+    disk = MortalDisk(moment=moment)
     disk.lay_out(tree)
     disk.die_at = call
     try:

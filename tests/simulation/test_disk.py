@@ -5,15 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
-from dshd.storage.files import APPEND, CREATE, LOCK, READ
+from dshd.storage.files import CREATE, READ
 from simulation.disk import Fault, PowerCutError, VirtualDisk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def made(seed: int = 0) -> tuple[VirtualDisk, int, Random]:
@@ -93,33 +89,3 @@ def test_once_the_power_is_off_every_call_fails() -> None:
     disk.stop(chance, power=False)
     with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
         disk.fstat(fd)
-
-
-def test_a_lock_is_of_one_descriptor_and_ends_with_it() -> None:
-    disk, root, _ = made()
-    one, other = disk.open("l", LOCK, at=root), disk.open("l", LOCK, at=root)
-    disk.lock(one)
-    with pytest.raises(BlockingIOError):
-        disk.lock(other)
-    disk.close(one)
-    disk.lock(other)
-
-
-def test_names_and_kinds_are_refused_as_the_kernel_refuses_them() -> None:
-    disk, root, _ = made()
-    disk.close(disk.open("a", CREATE, at=root))
-    disk.mkdir("d", at=root)
-    cases: list[tuple[int, Callable[[], object]]] = [
-        (errno.EEXIST, lambda: disk.open("a", CREATE, at=root)),
-        (errno.ENOENT, lambda: disk.open("b", READ, at=root)),
-        (errno.EISDIR, lambda: disk.open("d", APPEND, at=root)),
-        (errno.ENOTDIR, lambda: disk.lstat("a/b", at=root)),
-        (errno.ENOTEMPTY, lambda: disk.rmdir("disk", at=disk.open_root("/"))),
-        (errno.EEXIST, lambda: disk.link("a", "d", at=root)),
-        (errno.EISDIR, lambda: disk.unlink("d", at=root)),
-        (errno.EBADF, lambda: disk.close(5)),
-    ]
-    for number, call in cases:
-        with pytest.raises(OSError) as caught:  # noqa: PT011  # the number says which
-            call()
-        assert caught.value.errno == number

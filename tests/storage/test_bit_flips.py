@@ -11,14 +11,14 @@ import pytest
 from crash.bitflips import ENCODINGS, REFUSED, Event, memory_log, sweep, swept, written
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import Snapshot
-from properties.memory import MemoryDisk
+from properties.mortal_disk import MortalDisk
 from storage.failing import HastyDisk
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from dshd.storage.jsonl.layout import Compression
-    from properties.memory import Tree
+    from properties.mortal_disk import Tree
 
 
 class Folder:
@@ -73,7 +73,7 @@ def test_a_bit_that_rots_in_a_log_at_rest_is_found_when_it_is_read(
 ) -> None:
     log = memory_log(compression)
     disk = log.shelf
-    assert isinstance(disk, MemoryDisk)
+    assert isinstance(disk, MortalDisk)
     with closing(log.store.open("s1", "write")) as handle:
         assert handle.keep(Snapshot(handle.next_seq, b"state", b"{}"))
     disk.rest()

@@ -24,12 +24,12 @@ from dshd.storage.jsonl.rows import RowDefectError, unpack
 from dshd.storage.jsonl.scan import Source, Torn, Walk, read_header
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import Snapshot
-from properties.memory import MemoryDisk
+from properties.mortal_disk import MortalDisk
 from storage.failing import FailingDisk
 from storage.samples import HEADER, batch
 
 if TYPE_CHECKING:
-    from properties.memory import Tree
+    from properties.mortal_disk import Tree
 
 ROOT = Path("/memory")  # of the disk in memory
 PATH = f"--work--/s1/{DERIVED}"
@@ -45,13 +45,13 @@ def rows(first: int, count: int) -> bytes:
     return b"".join(encode(event) + b"\n" for event in batch(first, count))
 
 
-def source_of(content: bytes, *, zstd: bool = True, disk: MemoryDisk | None = None) -> Source:
-    disk = disk or MemoryDisk()
+def source_of(content: bytes, *, zstd: bool = True, disk: MortalDisk | None = None) -> Source:
+    disk = disk or MortalDisk()
     disk.lay_out({"log": content})
     return Source(disk, disk.open("log", READ, at=disk.open_root("/memory")), "log", zstd)
 
 
-class Holes(MemoryDisk):
+class Holes(MortalDisk):
     """A file system that does not store zeros."""
 
     def next_data(self, fd: int, offset: int) -> int | None:
@@ -193,7 +193,7 @@ def test_a_bad_frame_is_corrupt_where_one_behind_it_proves_that_it_was_written(n
 # ---------------------------------------------------------------------- setting aside
 
 
-class Longer(MemoryDisk):
+class Longer(MortalDisk):
     """A file was longer a moment ago."""
 
     def next_data(self, fd: int, offset: int) -> int:
@@ -255,9 +255,9 @@ def test_a_copy_that_fails_leaves_the_log_and_nothing_beside_it(tmp_path: Path, 
 # ---------------------------------------------------------------------- the derived file
 
 
-def kept_of(state: bytes = b"state") -> tuple[MemoryDisk, int, list[bytes]]:
+def kept_of(state: bytes = b"state") -> tuple[MortalDisk, int, list[bytes]]:
     """Keep something beside a log. Returns the disk, the directory, and the parts of the derived file."""
-    disk = MemoryDisk()
+    disk = MortalDisk()
     with closing(open_store(ROOT, disk=disk).create(HEADER)) as handle:
         handle.append(batch(0, 3))
         assert handle.keep(Snapshot(3, state, b"{}"))
@@ -292,28 +292,28 @@ def test_counts_and_positions_that_cannot_be_are_none() -> None:
         assert read_derived(disk, directory, whole=False) is None or one[0] == parts[0]
 
 
-class Few(MemoryDisk):
+class Few(MortalDisk):
     """A read gives less than was asked for."""
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         return super().pread(fd, size if offset == 0 else min(size, 1000), offset)
 
 
-class Shorter(MemoryDisk):
+class Shorter(MortalDisk):
     """The file is cut behind its first page while it is read."""
 
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         return super().pread(fd, size, offset) if offset == 0 else b""
 
 
-class Broken(MemoryDisk):
+class Broken(MortalDisk):
     """Nothing can be opened but directories."""
 
     def open(self, path: str, flags: int, *, at: int | None = None) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-def laid_out(disk: MemoryDisk, tree: Tree) -> int:
+def laid_out(disk: MortalDisk, tree: Tree) -> int:
     disk.lay_out(tree)
     return disk.open_root("/memory/--work--/s1")
 

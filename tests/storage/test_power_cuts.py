@@ -5,54 +5,22 @@ The model, the workload and the judge are those of the proofs in `crash`, here w
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from crash import sweeps
-from crash.memory_disk import MemoryDisk
 from crash.pending import COARSE, Grain
 from crash.recording import RecordingDisk, run
-from crash.reference import (
-    HALF_A_FRAME,
-    ROOT,
-    SHORT,
-    Plan,
-    Told,
-    Workload,
-    sent,
-)
+from crash.reference import HALF_A_FRAME, SHORT, Plan, sent
 from crash.verdict import Judge
 from dshd.storage.jsonl.root import Root
-from storage.failing import HastyDisk
 
 if TYPE_CHECKING:
-    import os
-
-    from crash.memory_disk import Stored, Tree
     from dshd.storage.store import Access
+    from support.memory_tree import Stored, Tree
 
 FEW = Grain(cuts=1, names=3)
-
-
-class Rooted(HastyDisk):
-    """The real disk, below a directory."""
-
-    def __init__(self, top: Path) -> None:
-        self._top = top
-
-    def _below(self, path: str) -> str:
-        return f"{self._top}{path}" if path.startswith("/") else path
-
-    def open_root(self, path: str) -> int:
-        return super().open_root(self._below(path))
-
-    def mkdir(self, path: str, *, at: int | None = None) -> None:
-        super().mkdir(self._below(path), at=at)
-
-    def lstat(self, path: str, *, at: int | None = None) -> os.stat_result:
-        return super().lstat(self._below(path), at=at)
 
 
 def watched(plans: tuple[Plan, ...], grain: Grain = FEW) -> tuple[RecordingDisk, Judge]:
@@ -87,7 +55,7 @@ def test_what_a_restart_shows_after_a_kill_outlives_a_power_cut(
         sweeps.restarted(disk, access)
         problems += disk.problems
         with monkeypatch.context() as patch:
-            patch.setattr(Root, "settle", lambda *_: None)
+            patch.setattr(Root, "settle", forget)
             disk = sweeps.killed(Judge(sent(SHORT)), at)
             sweeps.restarted(disk, access)
             careless += disk.problems
@@ -112,7 +80,7 @@ def test_a_repair_that_is_cut_off_anywhere_loses_no_byte() -> None:
 
     class Keeping(RecordingDisk):
         def look(self) -> None:
-            if any(HALF_A_FRAME in one.data for one in files_of(self.tree())):
+            if any(HALF_A_FRAME in one.data for one in files_of(self.stored())):
                 trees = [moment.tree for moment in self.moments(COARSE, self.rng)]
                 whole = [any(one.data.endswith(HALF_A_FRAME) for one in files_of(t)) for t in trees]
                 kept.append(all(whole) or not self.was_settled)
@@ -125,22 +93,9 @@ def test_a_repair_that_is_cut_off_anywhere_loses_no_byte() -> None:
     assert all(kept), "once the torn bytes were synced they are in every state"
 
 
+def forget(*_: object) -> None:
+    """Sync nothing."""
+
+
 def files_of(tree: Tree) -> list[Stored]:
     return [stored for stored in tree.values() if stored is not None]
-
-
-def test_the_disk_in_memory_behaves_as_the_real_one(tmp_path: Path) -> None:
-    in_memory = MemoryDisk({Path(ROOT).parts[1]: None})
-    real = Rooted(tmp_path)
-    for disk in (in_memory, real):
-        (tmp_path / Path(ROOT).parts[1]).mkdir(exist_ok=True)
-        for plan in SHORT:
-            Workload(disk, Told()).run(plan)
-    found = {
-        str(path.relative_to(tmp_path)): path.read_bytes() if path.is_file() else None
-        for path in tmp_path.rglob("*")
-    }
-    there = {path: stored and stored.data for path, stored in in_memory.tree().items()}
-    assert there.keys() == found.keys()
-    unlike = [path for path in found if found[path] != there[path]]
-    assert all(path.endswith("derived.bin") for path in unlike), unlike  # its log's inode and times
