@@ -266,6 +266,22 @@ def test_a_session_that_cannot_be_finished_does_not_stay(
     assert left not in {one["id"] for one in daemon.call("session.list")["sessions"]}
 
 
+def test_a_session_whose_import_is_interrupted_does_not_stay(
+    daemon: DaemonProcess, dshctl: Dshctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: archive.Archive, _source: dict[str, Any]) -> dict[str, Any]:
+        self._send()  # pyright: ignore[reportPrivateUsage]  # in the middle of a turn
+        self._context.close()  # pyright: ignore[reportPrivateUsage]  # as a call does that is interrupted
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(archive.Archive, "end", interrupted)
+    path = tmp_path / "chat"
+    path.write_bytes(foreign.OPENAI_WHOLE)
+    assert dshctl("import", "--from", "openai", "--as", "stopped", str(path)) == 130
+    assert "stopped" not in {one["id"] for one in daemon.call("session.list")["sessions"]}
+    assert "stopped" in dshctl.text("list", "--deleted", "-q")
+
+
 def test_the_report_for_people_names_lines(dshctl: Dshctl, tmp_path: Path) -> None:
     path = tmp_path / "torn"
     path.write_bytes(foreign.CODEX_TORN)

@@ -96,10 +96,18 @@ class Archive:
 
     def abandon(self) -> None:
         """Take back what was written; what cannot be taken back lies in the list, unfinished."""
+        call = self._context.call
         with suppress(DshdError, ClientError):
-            self._context.call("session.close", {"id": self.id, "writer": self._writer})
+            try:
+                call("session.close", {"id": self.id, "writer": self._writer})
+            except (
+                DshdError,
+                ClientError,
+            ):  # the handle went with its connection: take it once more, to give it up
+                opened = call("session.open", {"id": self.id, "access": "write", "takeover": True})
+                call("session.close", {"id": self.id, "writer": opened["writer"]})
         with suppress(DshdError, ClientError):
-            self._context.call("session.delete", {"id": self.id})
+            call("session.delete", {"id": self.id})
 
     def _emit(self, event: Json) -> None:
         size, values = weight(event)
