@@ -41,7 +41,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "dshd.storage.jsonl.index": ("storage/test_index.py",),
     "dshd.storage.jsonl.repair": ("storage/test_setting_aside.py", *_WALKS),
     "dshd.storage.jsonl.derived": tuple(
-        f"storage/test_{name}.py" for name in ("setting_aside", "derived", "odd_walks")
+        f"storage/test_{name}.py"
+        for name in ("derived_bytes", "setting_aside", "derived", "odd_walks")
     ),
     "dshd.storage.jsonl.rows": ("storage/test_rows.py", *_WALKS[:1]),
     "dshd.storage.jsonl.frames": ("storage/test_odd_frames.py", "storage/test_small.py", *_WALKS),
