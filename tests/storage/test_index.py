@@ -42,6 +42,7 @@ def offsets(index: SeqIndex) -> list[int]:
 
 def test_an_index_holds_4096_places_and_is_thinned_by_the_next() -> None:
     assert MOST == 4096
+    assert len(SeqIndex((at * 1000, at) for at in range(1, MOST + 1))) == MOST
     index = SeqIndex((at, at) for at in range(1, MOST + 1))
     assert offsets(index) == [*range(1, MOST + 1)]
     index.add(MOST + 1, MOST + 1)
