@@ -68,7 +68,7 @@ class MoodyDaemon:
         while request := line.readline():
             call = json.loads(request)
             method = call["method"]
-            result: dict[str, Any] = {}
+            result: dict[str, Any] = {"protocolVersion": 1}
             if method == "session.subscribe":
                 result = {"subscriptionId": f"s{len(self.asked)}"}
             elif method == "session.open":
