@@ -45,10 +45,10 @@ def test_a_result_without_a_list_is_cut_itself(dshctl: Dshctl) -> None:
 
 
 def test_a_member_that_nothing_has_is_said(dshctl: Dshctl) -> None:
-    ended = dshctl("-o", "json", "--fields", "id,nmae", "list")
+    ended = dshctl("-o", "json", "--fields", "id,colour", "list")
     assert ended.code == 0
     assert ended.document["sessions"] == [{"id": "a1"}, {"id": "b1"}]
-    assert ended.err == "nothing has the member nmae\n"
+    assert ended.err == "nothing has the member colour\n"
 
 
 @pytest.mark.parametrize(
