@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -149,7 +149,9 @@ def unchanged(module: str) -> Mutant:
     return Mutant(module, "", 0, lines, UNCHANGED, lambda: None)
 
 
+@cache
 def _source(module: str) -> str:
+    """Return a module's text as it was when it was first asked for: it may change while mutants are tried."""
     return Path(str(import_module(module).__file__)).read_text("utf-8")
 
 
@@ -249,9 +251,11 @@ def _lines(statement: ast.stmt) -> range:
 
 
 def _uses(tree: ast.Module, name: str) -> Iterator[int]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
-            yield node.lineno
+    """Yield the lines of functions that use a constant."""
+    for function in ast.walk(tree):
+        for node in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
+            if isinstance(node, ast.Name) and node.id == name:
+                yield node.lineno
 
 
 def _places(tree: ast.Module) -> Iterator[_Place]:
@@ -259,7 +263,8 @@ def _places(tree: ast.Module) -> Iterator[_Place]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             seat = _Seat(node.targets[0].id, node, _lines(node), constant=True)
-            yield from _within(node, node.value, seat)
+            if any(_uses(tree, seat.where)):
+                yield from _within(node, node.value, seat)
     yield from _inside(tree, "")
 
 
@@ -321,7 +326,7 @@ def _faults(parent: ast.AST, node: ast.AST) -> Iterator[Callable[[int], bool]]:
         yield partial(_only, lambda: _replace(parent, node, node.operand))
     if isinstance(node, ast.If | ast.While | ast.IfExp) and not isinstance(node.test, ast.Constant):
         yield partial(_only, lambda: _swap(node))
-    if isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
+    if isinstance(node, ast.Return) and ast.unparse(node) not in {"return", "return None"}:
         yield partial(_only, lambda: _return(node))
     if _can_go(node):
         yield partial(_only, lambda: _replace(parent, node, ast.Pass()))
@@ -361,10 +366,6 @@ def _swap(node: ast.If | ast.While | ast.IfExp) -> None:
 
 def _return(node: ast.Return) -> None:
     node.value = ast.Constant(None)
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _can_go(node: ast.AST) -> bool:

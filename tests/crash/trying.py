@@ -19,6 +19,7 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
 
 AT_ONCE = 2
 """Children at work, one for each core."""
-_LEAST_S = 5
-"""Computing time that every mutant's tests may take, on top of thrice what they took without it."""
+_LEAST_S = 1
+"""Computing time that every test of a mutant may take, on top of five times what it took without it."""
 _STILL_S = 20
 """A child that has not computed for as long stands still."""
 _SPARE_BYTES = 2 * 1024**3
+_LARGEST_BYTES = 512 * 1024**2
 _SLOWEST = 40
 """So many tests are named that cost the most."""
 _WAIT_S = 0.005
@@ -213,15 +215,16 @@ class Trial:
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        seconds = round(_LEAST_S + 3 * sum(test.seconds for test in tests))
         size = int(Path("/proc/self/statm").read_text("utf-8").split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + _SPARE_BYTES, size + _SPARE_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_BYTES, _LARGEST_BYTES))
         mutant.enter()
         session.testsfailed = 0
         for number, test in enumerate(tests):
             os.write(writes, json.dumps(number).encode() + b"\n")
+            limit = ceil(time.process_time() + _LEAST_S + 5 * test.seconds)
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
             test.item.config.hook.pytest_runtest_protocol(item=test.item, nextitem=None)
             self._clean()
             if session.testsfailed:

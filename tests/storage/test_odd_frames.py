@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import zstandard
 
 from dshd.storage.jsonl import frames as under_test
 from dshd.storage.jsonl.frames import (
+    LEVEL,
     MAGIC,
     MAX_PLAIN,
+    MAX_WINDOW,
     FrameDefectError,
     FrameEncoder,
     decode_frame,
@@ -205,6 +208,43 @@ def ends_with_its_blocks(content: bytes) -> None:
             assert defect(reader(content[:length]), length, ahead).kind == "incomplete"
 
 
+@pytest.mark.parametrize("before", [b"", GOOD], ids=["first", "behind another"])
+def test_what_stands_where_a_frame_should_is_judged_as_soon_as_it_can_be(before: bytes) -> None:
+    for noise, kind, reason in (
+        (b"noi", "incomplete", "unfinished frame"),
+        (b"nois", "garbage", "invalid frame magic"),
+        (GOOD[:3] + b"\xfe" + GOOD[4:], "garbage", "invalid frame magic"),
+        (MAGIC, "incomplete", "unfinished frame"),
+        (MAGIC + b"\x08", "garbage", "reserved frame-header bit"),
+        (MAGIC + b"\x10", "garbage", "reserved frame-header bit"),
+        (MAGIC + b"\x00\x58\x07", "incomplete", "unfinished frame"),
+        (MAGIC + b"\x00\x58\x07\x00", "incomplete", "unfinished frame"),
+        (MAGIC + b"\x00\x58\x07\x00\x00", "garbage", "reserved block type"),
+        *((GOOD[:length], "incomplete", "unfinished frame") for length in range(1, len(GOOD))),
+    ):
+        found = defect(reader(before + noise), len(before + noise), 2**20)
+        assert (found.kind, found.reason, found.offset) == (kind, reason, len(before))
+        assert found.end is None
+
+
+def test_frames_are_cut_out_the_same_however_much_is_read_ahead() -> None:
+    encode = FrameEncoder().encode
+    empty = framed(block(0, last=True))
+    each = [encode(b"content %d\n" % number * number) for number in range(1, 30)] + [empty] * 3
+    ends = [sum(map(len, each[: number + 1])) for number in range(len(each))]
+    for ahead in (*range(1, 70), 2**20):
+        asked: list[tuple[int, int]] = []
+
+        def pread(size: int, offset: int, asked: list[tuple[int, int]] = asked) -> bytes:
+            asked.append((size, offset))
+            return b"".join(each)[offset : offset + size]
+
+        found = list(frames(pread, 0, ends[-1], ahead=ahead))
+        assert [one.content for one in found] == each
+        assert [one.end for one in found] == ends
+        assert all(size > 0 and offset + size <= ends[-1] for size, offset in asked)
+
+
 def test_a_frame_may_be_as_long_as_65_mib(monkeypatch: pytest.MonkeyPatch) -> None:
     assert vars(under_test)["_MAX_FRAME"] == 65 * 1024 * 1024
     content = framed(*[block(50, last=number == 9) + bytes(50) for number in range(10)])
@@ -256,6 +296,7 @@ def test_a_frame_may_have_a_million_blocks_and_a_thousand_empty_ones_in_a_row(
 
 
 def test_a_window_may_be_of_8_mib_and_of_64_where_the_size_is_stated() -> None:
+    assert MAX_WINDOW == 8 * 1024 * 1024
     text = block(3, last=True) + b"abc"
 
     def kind(content: bytes) -> str:
@@ -327,8 +368,12 @@ def test_the_256th_that_looks_like_a_frame_is_still_looked_at() -> None:
 
 def test_an_encoder_makes_the_same_frame_again_and_keeps_one_compressor() -> None:
     encoder = FrameEncoder()
-    made = {encoder.encode(b"content\n" * 9) for _ in range(3)}
-    assert len(made) == 1
+    plain = b"".join(b"content %d\n" % (number * number % 977) for number in range(5000))
+    made = {encoder.encode(plain) for _ in range(3)}
+    assert LEVEL == 3
+    usual = zstandard.ZstdCompressor(level=3, write_checksum=True, write_content_size=False)
+    stream = usual.compressobj()
+    assert made == {stream.compress(plain) + stream.flush()}
     (found,) = cut_out(made.pop(), 2**20)
     assert found.checksummed
     assert found.content[4] == 0x04, "a checksum, and no size of the content"

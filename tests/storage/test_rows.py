@@ -298,11 +298,3 @@ def test_events_before_the_first_seq_or_too_far_apart_are_not_packed() -> None:
     assert packed(apart) == [1, 3]
     close = [{**chunk(seq, "x"), "time": time} for seq, time in enumerate((0, SAFE, 0, -SAFE))]
     assert packed(close) == [4]
-
-
-def test_of_numbers_that_are_equal_the_first_ones_writing_is_kept() -> None:
-    events = [chunk(seq, "x") for seq in range(3)]
-    for one in events[1:]:
-        one["data"]["turn"] = 1.0
-    (line,) = pack(events)
-    assert b'"turn":1,' in line

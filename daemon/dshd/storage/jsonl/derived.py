@@ -96,10 +96,10 @@ class Derived(NamedTuple):
     def snapshot(self) -> Snapshot | None:
         """What the sessions kept here; None where they kept nothing, or nothing that can be read."""
         try:
-            end, blocks = frame_end(self.state, 0, 0) or (0, 0)
-            if not blocks or end != len(self.state):
+            found = frame_end(self.state, 0, 0)
+            if found is None or found[0] != len(self.state):
                 return None
-            state = decode_frame(Frame(0, self.state, blocks))
+            state = decode_frame(Frame(0, self.state, found[1]))
         except FrameDefectError:
             return None
         return Snapshot(self.head.events, state, self.summary)
