@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dsh_protocol.events import Header
-    from dshd.storage.store import Access, HolderRecord, SessionHandle, Snapshot
+    from dshd.storage.store import Access, HolderRecord, Labels, SessionHandle, Snapshot
 
 Event = dict[str, Any]
 
@@ -41,6 +41,7 @@ class Record:
     held: bool = False
     holder: HolderRecord | None = None
     kept: Snapshot | None = None
+    labels: Labels | None = None
 
 
 @dataclass
@@ -48,6 +49,7 @@ class MemoryStorage:
     """What the stores opened over it share."""
 
     records: dict[str, Record] = field(default_factory=dict[str, Record])
+    trash: list[Record] = field(default_factory=list[Record])
     lock: Lock = field(default_factory=Lock)
 
     def open(self) -> MemoryStore:
@@ -118,14 +120,48 @@ class MemoryStore:
 
     def stat(self, session_id: str) -> StoredSession:
         """See `SessionStore`."""
-        record = self.record(session_id)
-        size = sum(map(len, record.rows))
-        return StoredSession(session_id, record.header, "memory", size, str(record.changes), 0)
+        return _stored(self.record(session_id))
 
     def list(self) -> Iterator[StoredSession]:
         """See `SessionStore`."""
         for session_id in list(self.storage.records):
             yield self.stat(session_id)
+
+    def read_labels(self, session_id: str) -> Labels | None:
+        """See `SessionStore`."""
+        return self.record(session_id).labels
+
+    def write_labels(self, session_id: str, labels: Labels) -> None:
+        """See `SessionStore`."""
+        self.record(session_id).labels = labels
+
+    def delete(self, session_id: str) -> None:
+        """See `SessionStore`."""
+        with self.storage.lock:
+            if self.record(session_id).held:
+                raise SessionBusyError(f"session {session_id!r} is open for writing")
+            self.storage.trash.append(self.storage.records.pop(session_id))
+
+    def undelete(self, session_id: str) -> None:
+        """See `SessionStore`."""
+        with self.storage.lock:
+            if session_id in self.storage.records:
+                raise SessionExistsError(f"session {session_id!r} exists")
+            for record in reversed(self.storage.trash):
+                if record.header.id == session_id:
+                    self.storage.trash.remove(record)
+                    self.storage.records[session_id] = record
+                    return
+        raise SessionNotFoundError(f"no session {session_id!r} in the trash")
+
+    def list_deleted(self) -> Iterator[StoredSession]:
+        """See `SessionStore`."""
+        yield from map(_stored, list(self.storage.trash))
+
+
+def _stored(record: Record) -> StoredSession:
+    size = sum(map(len, record.rows))
+    return StoredSession(record.header.id, record.header, "memory", size, str(record.changes), 0)
 
 
 class MemoryHandle:

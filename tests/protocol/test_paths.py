@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +13,9 @@ from dsh_protocol.paths import (
     socket_path,
     state_dir,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def runtime_dir(tmp_path: Path) -> Path:

@@ -84,9 +84,9 @@ def _judged(world: _World) -> Outcome:
     structlog.configure(processors=[world.log])
     try:
         run_simulated(world.seed, world.run)
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: ASYNC103, BLE001  # the loop has ended: what ended it is the finding
         broken = _reason(error)
     finally:
         structlog.configure(**logs)
