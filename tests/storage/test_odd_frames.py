@@ -52,6 +52,7 @@ class Bytes:
         self.holes = holes
 
     def pread(self, size: int, offset: int) -> bytes:
+        assert size >= 0
         return self.content[offset : offset + size]
 
     def next_data(self, offset: int) -> int | None:
@@ -233,16 +234,9 @@ def test_frames_are_cut_out_the_same_however_much_is_read_ahead() -> None:
     each = [encode(b"content %d\n" % number * number) for number in range(1, 30)] + [empty] * 3
     ends = [sum(map(len, each[: number + 1])) for number in range(len(each))]
     for ahead in (*range(1, 70), 2**20):
-        asked: list[tuple[int, int]] = []
-
-        def pread(size: int, offset: int, asked: list[tuple[int, int]] = asked) -> bytes:
-            asked.append((size, offset))
-            return b"".join(each)[offset : offset + size]
-
-        found = list(frames(pread, 0, ends[-1], ahead=ahead))
+        found = cut_out(b"".join(each), ahead)
         assert [one.content for one in found] == each
         assert [one.end for one in found] == ends
-        assert all(size > 0 and offset + size <= ends[-1] for size, offset in asked)
 
 
 def test_a_frame_may_be_as_long_as_65_mib(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +244,7 @@ def test_a_frame_may_be_as_long_as_65_mib(monkeypatch: pytest.MonkeyPatch) -> No
     content = framed(*[block(50, last=number == 9) + bytes(50) for number in range(10)])
     monkeypatch.setattr(under_test, "_MAX_FRAME", len(content))
     assert [one.content for one in cut_out(content, 16)] == [content]
+    assert [one.content for one in cut_out(GOOD + content, 16)] == [GOOD, content]
     monkeypatch.setattr(under_test, "_MAX_FRAME", len(content) - 1)
     with pytest.raises(FrameDefectError, match="frame longer than 65 MiB at byte 0"):
         cut_out(content, 16)
@@ -293,6 +288,13 @@ def test_a_frame_may_have_a_million_blocks_and_a_thousand_empty_ones_in_a_row(
     assert cut_out(framed(empty, byte, empty, byte, block(0, last=True)), 16)[0].blocks == 2051
     with pytest.raises(FrameDefectError, match="a run of empty blocks"):
         cut_out(framed(empty, block(0), byte, block(0, last=True)), 16)
+    with pytest.raises(FrameDefectError, match="a run of empty blocks"):
+        cut_out(framed(byte, empty, block(0), byte, block(0, last=True)), 16)
+    for shift in range(8):  # a block's header stands across the end of what is read of them
+        step = [block(shift) + bytes(shift), byte * 1021, block(70_000) + bytes(70_000)]
+        content = framed(*step, block(0, last=True))
+        (found,) = cut_out(content, 16)
+        assert (found.end, found.blocks) == (len(content), 1024)
 
 
 def test_a_window_may_be_of_8_mib_and_of_64_where_the_size_is_stated() -> None:
@@ -307,6 +309,7 @@ def test_a_window_may_be_of_8_mib_and_of_64_where_the_size_is_stated() -> None:
             return error.reason
 
     assert kind(framed(text, window=13 << 3)) == "abc"
+    assert kind(framed(text, window=255)).startswith("frame header: ")
     assert kind(framed(text, window=13 << 3 | 1)) == "frame window over 8 MiB"
     stated = (3).to_bytes(4, "little")
     assert kind(framed(stated, text, descriptor=0x80, window=16 << 3)) == "abc"
@@ -343,7 +346,8 @@ def test_a_frame_that_needs_a_dictionary_is_refused_and_one_of_too_many_blocks_i
     assert (found.kind, found.reason) == ("refused", "frame needs a dictionary")
     bad = GOOD[:-1] + bytes([GOOD[-1] ^ 1])
     many = framed(block(0) * 512, block(3, last=True), b"abc", bytes(4), descriptor=4)
-    for damaged, told in ((bad, "invalid"), (many, "refused")):
+    few = framed(block(0) * 511, block(3, last=True), b"abc", bytes(4), descriptor=4)
+    for damaged, told in ((bad, "invalid"), (many, "refused"), (few, "invalid")):
         assert defect(reader(damaged), len(damaged), 2**20).kind == told
 
 
@@ -357,6 +361,22 @@ def test_a_good_frame_is_found_wherever_the_search_reads_on(
         assert good_frame_after(source, 0, len(content), anything) == before
         assert good_frame_after(source, before, len(content), anything) == before
         assert good_frame_after(source, before + 1, len(content), anything) is None
+        asked: list[int] = []
+
+        def proves(frame: Frame, _text: bytes, asked: list[int] = asked) -> bool:
+            asked.append(frame.offset)
+            return False
+
+        assert good_frame_after(source, 0, len(content), proves) is None
+        assert asked == [before]
+
+
+def test_no_good_frame_is_looked_for_behind_the_limit() -> None:
+    content = b"x" * 50 + bytes(950) + GOOD
+    for limit in (50, 500, 1000):
+        assert good_frame_after(Bytes(content, range(60, 1000)), 0, limit, anything) is None
+        assert good_frame_after(Bytes(content), 0, limit, anything) is None
+        assert good_frame_after(Bytes(GOOD + GOOD), 5, len(GOOD), anything) is None
 
 
 def test_the_256th_that_looks_like_a_frame_is_still_looked_at() -> None:

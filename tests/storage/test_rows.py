@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from typing import Any, TypeAlias
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsh_protocol.jsontext import decode_stored, encode
+from dshd.storage.jsonl import rows as under_test
 from dshd.storage.jsonl.rows import RowDefectError, expand, pack, unpack
 from support.vectors import vectors
 
@@ -101,6 +103,32 @@ def test_a_row_may_hold_two_million_values() -> None:
     with pytest.raises(RowDefectError) as caught:
         unpack(b"[" + b"0," * 2_000_000 + b"0]")
     assert caught.value.whole, "another program may mean it"
+
+
+def bare(line: bytes) -> int:
+    """Return how many values a row has, counted a character at a time."""
+    found, inside, escaped = 0, False, False
+    for byte in line:
+        found += not inside and byte in b",[{"
+        inside ^= byte == ord('"') and not escaped
+        escaped = byte == ord("\\") and not escaped
+    return found
+
+
+def test_values_are_counted_right_however_a_row_is_cut_into_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = random.Random(7)  # noqa: S311  # the same texts every time
+    for piece in [*range(1, 12), 1000]:
+        monkeypatch.setattr(under_test, "_PIECE", piece)
+        for _ in range(25):
+            words = ["".join(rng.choices('\\",[{a', k=rng.randrange(9))) for _ in range(4)]
+            line = encode([words, {words[0]: [{}, words[1]]}, {"a": {}, "b": 1}, *words, "\\" * 30])
+            monkeypatch.setattr(under_test, "_MAX_VALUES", bare(line))
+            assert len(expand(line)) == 1
+            monkeypatch.setattr(under_test, "_MAX_VALUES", bare(line) - 1)
+            with pytest.raises(RowDefectError, match="two million values"):
+                unpack(line)
 
 
 # ---------------------------------------------------------------------- the one permitted shape

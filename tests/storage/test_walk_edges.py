@@ -124,8 +124,10 @@ def test_a_framed_header_ends_with_its_frame() -> None:
     with pytest.raises(LogCorruptError, match="header frame: unfinished frame") as caught:
         read_header(source_of(content, zstd=True), end - 1)
     assert caught.value.facts["offset"] == 0
-    with pytest.raises(LogCorruptError, match="not exactly one header line"):
-        read_header(source_of(frame(b"\n" + HEADER % b""), zstd=True), 1000)
+    for content in (frame(b"\n" + HEADER % b""), b""):
+        with pytest.raises(LogCorruptError) as caught:
+            read_header(source_of(content, zstd=True), len(content))
+        assert caught.value.facts["offset"] == 0
 
 
 # ---------------------------------------------------------------------- the bound
@@ -197,6 +199,8 @@ def test_a_pass_looks_at_nothing_behind_its_limit(*, zstd: bool) -> None:
     one, other = halves(zstd=zstd)
     limited = Passed(one + other, zstd=zstd, limit=len(one))
     assert (limited.seqs, limited.walk.torn) == ([*range(4)], None)
+    later = Passed(b"head" + one + other, zstd=zstd, start=Position(4, 0), limit=4 + len(one))
+    assert (later.seqs, later.walk.torn) == ([*range(4)], None)
     inside = Passed(one + other, zstd=zstd, limit=len(one) + 5)
     assert inside.walk.torn is not None
     assert inside.walk.torn[:2] == (len(one), 5)
@@ -280,7 +284,7 @@ def test_frames_without_a_checksum_are_counted_and_must_hold_what_they_should() 
     members = {"turn": 1, "step": 1, "index": 0, "dt": [0, 0], "texts": ["a", "b", "c"]}
     packed = encode({"type": "text-chunks", "seq0": 0, "time0": 1, "data": members}) + b"\n"
     assert Passed(unchecked(packed + rows(3, 1)), zstd=True).seqs == [0, 1, 2, 3]
-    torn = Passed(one + unchecked(rows(2, 1) + rows(4, 1)), zstd=True).walk.torn
+    torn = Passed(one + unchecked(rows(2, 1) + rows(4, 1) + b"{bad\n"), zstd=True).walk.torn
     assert torn is not None
     assert torn.reason == "frame without checksum: seq gap"
 
@@ -299,20 +303,18 @@ def test_a_row_may_go_on_behind_a_frame_without_a_checksum_only_in_a_frame() -> 
 # ---------------------------------------------------------------------- tails
 
 
-def refused_frame(*, whole: bool = True) -> bytes:
-    head = MAGIC + b"\x00" + bytes([14 << 3])  # a window of 16 MiB
-    content = head + (3 << 3 | 1).to_bytes(3, "little") + b"abc"
-    return content if whole else content[:-1]
+REFUSED = MAGIC + b"\x00" + bytes([14 << 3]) + (3 << 3 | 1).to_bytes(3, "little") + b"abc"
+"""A frame with a window of 16 MiB."""
 
 
 def test_a_frame_that_is_refused_is_a_tail_only_when_something_else_follows_it() -> None:
     good = frame(rows(0, 2))
     for behind in (b"", frame(rows(2, 1))):
-        found = Passed(good + refused_frame() + behind, zstd=True)
+        found = Passed(good + REFUSED + behind, zstd=True)
         assert (found.reason, found.place) == ("frame window over 8 MiB", (len(good), 2))
-    tail = Passed(good + refused_frame() + b"noise", zstd=True)
-    assert tail.walk.torn == Torn(len(good), len(refused_frame()) + 5, "frame window over 8 MiB")
-    assert Passed(good + refused_frame(whole=False), zstd=True).walk.torn is not None
+    tail = Passed(good + REFUSED + b"noise", zstd=True)
+    assert tail.walk.torn == Torn(len(good), len(REFUSED) + 5, "frame window over 8 MiB")
+    assert Passed(good + REFUSED[:-1], zstd=True).walk.torn is not None
 
 
 def test_a_tail_that_holds_a_good_frame_is_none() -> None:
@@ -347,8 +349,7 @@ def test_in_a_raw_log_the_first_defect_is_the_tail_and_an_end_of_a_turn_behind_i
         corrupt = Passed(good + bad + rows(2, 1) + ends, zstd=False)
         assert (corrupt.seqs, corrupt.place) == ([0, 1], (len(good), 2))
         assert corrupt.reason == f"{told}, and a turn ends behind it"
-    first = encode(event(7, "turn/end")) + b"\n"
-    alone = Passed(good + first, zstd=False)
+    alone = Passed(good + encode(event(7, "turn/end")) + b"\n", zstd=False)
     assert alone.reason == "seq gap, and a turn ends behind it"
 
 
@@ -381,6 +382,9 @@ def test_a_raw_row_that_can_be_none_hides_what_is_behind_it_but_not_the_end_of_a
     assert (found.reason, found.place) == (f"{told}, and a turn ends behind it", (len(good), 2))
     long = encode(event(2, text="x" * (2000 - len(encode(event(2, text=""))))))
     assert Passed(good + long + b"\n", zstd=False).seqs == [0, 1, 2]
+    monkeypatch.setattr(under_test, "_PIECE", 2000)
+    alone = Passed(long + b"\n", zstd=False, start=Position(0, 2))
+    assert (alone.seqs, alone.walk.torn) == ([2], None)
 
 
 def test_a_raw_row_below_the_bound_that_is_bad_is_lost_at_once() -> None:

@@ -7,7 +7,7 @@ left alone; a defect in front of anything that proves it was acknowledged is `LO
 from __future__ import annotations
 
 import io
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
@@ -299,7 +299,7 @@ class Walk:
         if defect.offset < self._bound:
             raise self._lost(defect.offset, defect.reason)
         end = defect.end
-        if defect.kind == "refused" and (end in {None, self._limit} or self._followed(end or 0)):
+        if defect.kind == "refused" and (end is None or end == self._limit or self._followed(end)):
             raise self._corrupt(defect.offset, defect.reason)
         if pending:
             reason = f"a row begins in the frame before, and then: {defect.reason}"
@@ -315,10 +315,10 @@ class Walk:
         if frame.checksummed:
             return True
         try:
-            events = list(islice(unpack(text[: text.find(b"\n")]), 1)) if b"\n" in text else []
+            first = next(unpack(text[: text.find(b"\n")])) if b"\n" in text else None
         except RowDefectError:
             return False
-        seq = events[0].get("seq") if events and is_object(events[0]) else None
+        seq = first.get("seq") if is_object(first) else None
         return isinstance(seq, int) and seq >= self.seq
 
     # ------------------------------------------------------------------ raw
