@@ -13,7 +13,7 @@
 #   make bitflips      flip every bit of a log, one at a time, in minutes; STEP=64 flips every 64th
 #   make crash         every promise on durability, proven at every point: about 25 minutes (NAMES=kills: one proof)
 #   make crash-quick   the same at fewer points        make crash-release   the long figures: hours
-#   make mutants       which faults in recovery and framing no test would notice: an hour or more (NAMES=index, SAMPLE=50)
+#   make mutants       which faults in recovery and framing no test would notice: minutes (NAMES=index, SAMPLE=50)
 #   make golden        write the golden files anew from the code; then read the diff
 #   make docs          write the generated tables of PROTOCOL.md and ERRORS.md anew; make man: the manual pages
 #   make browser       exported pages in a headless Chromium (Debian's; installed if missing, as root)
