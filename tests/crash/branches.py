@@ -25,7 +25,7 @@ _MODULES = (
 )
 _TESTS = (
     *(f"tests/storage/test_{name}.py" for name in ("odd_frames", "odd_walks", "torn", "rows")),
-    *(f"tests/storage/test_{name}.py" for name in ("derived", "small", "index")),
+    *(f"tests/storage/test_{name}.py" for name in ("derived", "small", "index", "good_frames")),
     "tests/protocol/test_framing.py",
 )
 

@@ -45,7 +45,10 @@ MODULES: dict[str, tuple[str, ...]] = {
         for name in ("derived_bytes", "setting_aside", "derived", "odd_walks")
     ),
     "dshd.storage.jsonl.rows": ("storage/test_rows.py", *_WALKS[:1]),
-    "dshd.storage.jsonl.frames": ("storage/test_odd_frames.py", "storage/test_small.py", *_WALKS),
+    "dshd.storage.jsonl.frames": (
+        *(f"storage/test_{name}.py" for name in ("odd_frames", "good_frames", "small")),
+        *_WALKS,
+    ),
     "dshd.storage.jsonl.scan": ("storage/test_derived.py", *_WALKS),
 }
 """The modules that are mutated, and the tests that are meant to notice."""

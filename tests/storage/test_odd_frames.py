@@ -1,4 +1,4 @@
-"""Frames that nobody means to write: too long, of too many blocks, cut meanwhile; and the search for good ones."""
+"""Frames that nobody means to write: too long, of too many blocks, cut meanwhile, or just as long as may be."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from dshd.storage.jsonl.frames import (
     FrameEncoder,
     decode_frame,
     frames,
-    good_frame_after,
 )
 
 if TYPE_CHECKING:
@@ -33,8 +32,14 @@ def block(size: int, kind: int = 0, *, last: bool = False) -> bytes:
     return (size << 3 | kind << 1 | last).to_bytes(3, "little")
 
 
-def reader(content: bytes) -> Callable[[int, int], bytes]:
-    return lambda size, offset: content[offset : offset + size]
+def reader(content: bytes, most: int = 2**40) -> Callable[[int, int], bytes]:
+    """Return what reads a file, not more at once than that."""
+
+    def pread(size: int, offset: int) -> bytes:
+        assert size >= 0
+        return content[offset : offset + min(size, most)]
+
+    return pread
 
 
 def defect(pread: Callable[[int, int], bytes], limit: int, ahead: int = 64) -> FrameDefectError:
@@ -42,31 +47,6 @@ def defect(pread: Callable[[int, int], bytes], limit: int, ahead: int = 64) -> F
     with pytest.raises(FrameDefectError) as caught:
         list(map(decode_frame, found))
     return caught.value
-
-
-class Bytes:
-    """A file with holes."""
-
-    def __init__(self, content: bytes, holes: range = range(0)) -> None:
-        self.content = content
-        self.holes = holes
-
-    def pread(self, size: int, offset: int) -> bytes:
-        assert size >= 0
-        return self.content[offset : offset + size]
-
-    def next_data(self, offset: int) -> int | None:
-        if offset in self.holes:
-            offset = self.holes.stop
-        return offset if offset < len(self.content) else None
-
-
-def nothing(_frame: Frame, _text: bytes) -> bool:
-    return False
-
-
-def anything(_frame: Frame, _text: bytes) -> bool:
-    return True
 
 
 def test_a_frame_longer_than_65_mib_is_refused_before_it_is_read() -> None:
@@ -128,38 +108,6 @@ def test_a_frame_that_does_not_decode_within_the_bound_is_refused() -> None:
     content = HEAD + (block(128 * 1024, kind=1) + b"a") * 600 + block(0, last=True) + bytes(4)
     found = defect(reader(content), len(content))
     assert (found.kind, found.reason) == ("refused", "frame does not decode within 64 MiB")
-
-
-def test_a_good_frame_is_found_behind_what_only_looks_like_one() -> None:
-    content = MAGIC * 3 + b"noise" + MAGIC + b"\xff" + GOOD
-    source = Bytes(content)
-    assert good_frame_after(source, 0, len(content), anything) == len(content) - len(GOOD)
-    assert good_frame_after(source, 0, len(content) - 1, anything) is None
-
-
-def test_a_good_frame_that_proves_nothing_is_passed_over() -> None:
-    content = GOOD + GOOD
-    found = good_frame_after(Bytes(content), 0, len(content), lambda frame, _text: frame.offset > 0)
-    assert found == len(GOOD)
-    assert good_frame_after(Bytes(content), 0, len(content), nothing) is None
-
-
-def test_a_good_frame_behind_a_hole_is_found_and_the_hole_is_not_read() -> None:
-    holes = range(100, 10_000_000)
-    content = b"x" * 100 + bytes(len(holes)) + GOOD
-    assert good_frame_after(Bytes(content, holes), 0, len(content), anything) == holes.stop
-    assert good_frame_after(Bytes(content[: holes.stop], holes), 0, holes.stop, anything) is None
-
-
-def test_a_file_that_is_cut_meanwhile_has_no_good_frame() -> None:
-    source = Bytes(b"noise")
-    source.next_data = lambda offset: offset  # type: ignore[method-assign]  # as it was before the cut
-    assert good_frame_after(source, 0, 1000, anything) is None
-
-
-def test_among_very_many_that_look_like_frames_none_is_thrown_away_on_a_guess() -> None:
-    content = MAGIC * 300
-    assert good_frame_after(Bytes(content), 0, len(content), anything) == 256 * len(MAGIC)
 
 
 # ---------------------------------------------------------------------- the last that is taken, the first that is not
@@ -233,10 +181,26 @@ def test_frames_are_cut_out_the_same_however_much_is_read_ahead() -> None:
     empty = framed(block(0, last=True))
     each = [encode(b"content %d\n" % number * number) for number in range(1, 30)] + [empty] * 3
     ends = [sum(map(len, each[: number + 1])) for number in range(len(each))]
-    for ahead in (*range(1, 70), 2**20):
-        found = cut_out(b"".join(each), ahead)
+    content = b"".join(each)
+    reads = [(ahead, 2**20) for ahead in (*range(1, 70), 2**20)]
+    for ahead, most in (*reads, (65, 7), (69, 7), (2**20, 7)):
+        found = list(frames(reader(content, most), 0, len(content), ahead=ahead))
         assert [one.content for one in found] == each
         assert [one.end for one in found] == ends
+
+
+def test_nothing_is_read_behind_the_limit() -> None:
+    for cut in (len(HEAD) + 2, len(HEAD) + 3, len(HEAD) + 60, len(HEAD) + 63, len(HEAD) + 66):
+        content = GOOD + (HEAD + (block(60) + bytes(60)) * 3)[:cut]
+        asked: list[int] = []
+
+        def pread(size: int, offset: int, held: bytes = content, asked: list[int] = asked) -> bytes:
+            asked.append(offset + size if size else 0)
+            return reader(held)(size, offset)
+
+        with pytest.raises(FrameDefectError, match=f"unfinished frame at byte {len(GOOD)}"):
+            list(frames(pread, 0, len(content), ahead=6))
+        assert max(asked) <= len(content)
 
 
 def test_a_frame_may_be_as_long_as_65_mib(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,41 +313,6 @@ def test_a_frame_that_needs_a_dictionary_is_refused_and_one_of_too_many_blocks_i
     few = framed(block(0) * 511, block(3, last=True), b"abc", bytes(4), descriptor=4)
     for damaged, told in ((bad, "invalid"), (many, "refused"), (few, "invalid")):
         assert defect(reader(damaged), len(damaged), 2**20).kind == told
-
-
-def test_a_good_frame_is_found_wherever_the_search_reads_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(under_test, "_READ_AHEAD", 50)
-    for before in range(90, 110):
-        content = b"x" * before + GOOD
-        source = Bytes(content)
-        assert good_frame_after(source, 0, len(content), anything) == before
-        assert good_frame_after(source, before, len(content), anything) == before
-        assert good_frame_after(source, before + 1, len(content), anything) is None
-        asked: list[int] = []
-
-        def proves(frame: Frame, _text: bytes, asked: list[int] = asked) -> bool:
-            asked.append(frame.offset)
-            return False
-
-        assert good_frame_after(source, 0, len(content), proves) is None
-        assert asked == [before]
-
-
-def test_no_good_frame_is_looked_for_behind_the_limit() -> None:
-    content = b"x" * 50 + bytes(950) + GOOD
-    for limit in (50, 500, 1000):
-        assert good_frame_after(Bytes(content, range(60, 1000)), 0, limit, anything) is None
-        assert good_frame_after(Bytes(content), 0, limit, anything) is None
-        assert good_frame_after(Bytes(GOOD + GOOD), 5, len(GOOD), anything) is None
-
-
-def test_the_256th_that_looks_like_a_frame_is_still_looked_at() -> None:
-    content = MAGIC * 255 + GOOD
-    assert good_frame_after(Bytes(content), 0, len(content), nothing) is None
-    content = MAGIC * 256 + GOOD
-    assert good_frame_after(Bytes(content), 0, len(content), nothing) == 256 * len(MAGIC)
 
 
 def test_an_encoder_makes_the_same_frame_again_and_keeps_one_compressor() -> None:

@@ -199,8 +199,10 @@ def test_a_pass_looks_at_nothing_behind_its_limit(*, zstd: bool) -> None:
     one, other = halves(zstd=zstd)
     limited = Passed(one + other, zstd=zstd, limit=len(one))
     assert (limited.seqs, limited.walk.torn) == ([*range(4)], None)
-    later = Passed(b"head" + one + other, zstd=zstd, start=Position(4, 0), limit=4 + len(one))
-    assert (later.seqs, later.walk.torn) == ([*range(4)], None)
+    more = frame(rows(9, 9)) if zstd else rows(9, 9)
+    start, limit = Position(len(one), 4), len(one + other)
+    later = Passed(one + other + more, zstd=zstd, start=start, limit=limit)
+    assert (later.seqs, later.walk.offset) == ([*range(4, 9)], limit)
     inside = Passed(one + other, zstd=zstd, limit=len(one) + 5)
     assert inside.walk.torn is not None
     assert inside.walk.torn[:2] == (len(one), 5)
