@@ -202,7 +202,7 @@ def test_a_pass_looks_at_nothing_behind_its_limit(*, zstd: bool) -> None:
     more = frame(rows(9, 9)) if zstd else rows(9, 9)
     start, limit = Position(len(one), 4), len(one + other)
     later = Passed(one + other + more, zstd=zstd, start=start, limit=limit)
-    assert (later.seqs, later.walk.offset) == ([*range(4, 9)], limit)
+    assert later.seqs == [*range(4, 9)]
     inside = Passed(one + other, zstd=zstd, limit=len(one) + 5)
     assert inside.walk.torn is not None
     assert inside.walk.torn[:2] == (len(one), 5)
@@ -397,5 +397,4 @@ def test_a_raw_row_below_the_bound_that_is_bad_is_lost_at_once() -> None:
         assert found.reason == (
             f"unparsable row: not JSON: not-json, below the {bound} bytes that were acknowledged"
         )
-    at = Passed(content, zstd=False, known=Known(len(rows(0, 2)), 2, 0))
-    assert at.walk.torn is not None
+    assert Passed(content, zstd=False, known=Known(len(rows(0, 2)), 2, 0)).walk.torn is not None
