@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, cast
 
@@ -178,15 +179,25 @@ def _encodable(value: object) -> object:
 
 
 class _LineWriter:
-    """Writes whole lines; a reader that went away must not take the daemon with it."""
+    """Writes whole lines; a reader that went away must not take the daemon with it.
+
+    Past the stream's own buffer: what stays in there is flushed at the end, and Python ends with 120 where that fails.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._fd: int | None = None
+        with suppress(OSError, ValueError):
+            self._fd = stream.fileno()
 
     def msg(self, message: str) -> None:
         try:
-            self._stream.write(message + "\n")
-            self._stream.flush()
+            if self._fd is None:
+                self._stream.write(message + "\n")
+                return
+            data = f"{message}\n".encode(errors="backslashreplace")
+            while data:
+                data = data[os.write(self._fd, data) :]
         except (OSError, ValueError):
             return
 

@@ -99,6 +99,7 @@ def test_of_another_version_or_with_a_byte_too_many_or_few_it_says_nothing(folde
         laid_out(*PARTS, magic=b"dshd\0drw"),
         *(whole + b"\0", whole[:-1], whole[:60], b""),
         *(laid_out(*PARTS[:2], bytes(length), PARTS[3]) for length in (1, 8, 15, 17)),
+        laid_out(b'{"a":' * 9000, *PARTS[1:]),
         *(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, 144, 5)),
     ]
     for content in wrong:

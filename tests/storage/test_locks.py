@@ -124,7 +124,7 @@ def test_the_holder_record_outlives_its_handle(tmp_path: Path) -> None:
     again.close()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid":"x"}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid":"x"}', b"\xff", b'{"a":' * 9000])
 def test_a_holder_record_that_cannot_be_read_is_none(tmp_path: Path, content: bytes) -> None:
     made(tmp_path)
     log_of(tmp_path, "holder.json").write_bytes(content)

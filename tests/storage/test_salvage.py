@@ -104,6 +104,15 @@ def test_a_bad_frame_in_the_middle_costs_itself_and_what_follows_moves_up(tmp_pa
     assert moved[9]["sourceEventSeqs"] == [TURN + at for at in range(3, 9)]
 
 
+def test_a_frame_with_nothing_in_it_is_named(tmp_path: Path) -> None:
+    path, log = laid(tmp_path / "from")
+    data = path.read_bytes()
+    path.write_bytes(data + FrameEncoder().encode(b""))
+    report, found = saved(path, tmp_path / "to")
+    assert [(gap.start, gap.end) for gap in report.left_out] == [(len(data), path.stat().st_size)]
+    assert [event["data"] for event in found] == [event["data"] for event in log]
+
+
 def test_a_bad_line_in_the_middle_costs_itself(tmp_path: Path) -> None:
     path, log = laid(tmp_path / "from", "none")
     lines = path.read_bytes().splitlines(keepends=True)  # of bytes, where only line ends count

@@ -70,7 +70,7 @@ async def running() -> AsyncGenerator[tuple[Path, Steps], None]:
             trio.lowlevel.remove_instrument(steps)
             nursery.cancel_scope.cancel()
     finally:
-        shutil.rmtree(base)
+        shutil.rmtree(base, ignore_errors=True)  # a thread may still be at the derived file
 
 
 def call(method: str, params: Any, **style: Any) -> bytes:

@@ -68,7 +68,7 @@ def _encode(place: Place) -> str:
 def _decode(text: str) -> Place:
     try:
         row = msgspec.json.decode(base64.urlsafe_b64decode(text), type=tuple[int, str, int, int])
-    except (msgspec.MsgspecError, binascii.Error, ValueError) as error:
+    except (msgspec.MsgspecError, binascii.Error, ValueError, RecursionError) as error:
         raise InvalidParamsError(
             "params.cursor is not one that session.search gave; begin again without one",
             path="params.cursor",

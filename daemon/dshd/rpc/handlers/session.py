@@ -233,7 +233,7 @@ def _encode_cursor(cursor: _Cursor) -> str:
 def _decode_cursor(text: str) -> _Cursor:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text), type=_Cursor)
-    except (msgspec.MsgspecError, binascii.Error, ValueError) as error:
+    except (msgspec.MsgspecError, binascii.Error, ValueError, RecursionError) as error:
         raise InvalidParamsError(
             "params.cursor is not one that session.list gave; begin again without one",
             path="params.cursor",

@@ -150,7 +150,7 @@ def read_derived(disk: Disk, directory: int, *, whole: bool) -> Derived | None:
     try:
         found = disk.fstat(fd)
         return _parsed(disk, fd, found, whole=whole) if stat.S_ISREG(found.st_mode) else None
-    except (ValueError, msgspec.MsgspecError):
+    except (ValueError, RecursionError, msgspec.MsgspecError):
         return None
     finally:
         disk.close(fd)

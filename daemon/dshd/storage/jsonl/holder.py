@@ -27,7 +27,7 @@ def read_holder(disk: Disk, directory: int) -> HolderRecord | None:
         return None
     try:
         return msgspec.json.decode(disk.pread(fd, _MAX_BYTES, 0), type=HolderRecord)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, RecursionError, msgspec.MsgspecError):
         return None
     finally:
         disk.close(fd)

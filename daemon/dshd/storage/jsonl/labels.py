@@ -28,7 +28,7 @@ def read_labels(disk: Disk, directory: int) -> Labels | None:
         return None
     try:
         found = msgspec.json.decode(disk.pread(fd, _MAX_BYTES, 0), type=Labels)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, RecursionError, msgspec.MsgspecError):
         return None
     finally:
         disk.close(fd)

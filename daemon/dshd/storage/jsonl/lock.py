@@ -141,7 +141,7 @@ def _record(disk: Disk, directory: int) -> dict[str, Any] | None:
         return None
     try:
         return msgspec.json.decode(disk.pread(fd, _MAX_ROOT_RECORD, 0), type=dict[str, Any])
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, RecursionError, msgspec.MsgspecError):
         return None
     finally:
         disk.close(fd)

@@ -89,6 +89,8 @@ def _framed(source: Source, size: int) -> Iterator[Row | Gap]:
         if len(carried) > MAX_PLAIN:
             yield Gap(begun, frame.end, _TOO_LONG)
             carried = b""
+        if not lines and not carried:
+            yield Gap(frame.offset, frame.end, "a frame with nothing in it")
         if lines:
             begun = frame.offset
         at = frame.end

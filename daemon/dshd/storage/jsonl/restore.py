@@ -121,7 +121,7 @@ def _member(tar: tarfile.TarFile, path: Path, name: str) -> IO[bytes]:
 def _manifest(told: bytes, path: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode(told, type=Manifest)
-    except msgspec.DecodeError as error:
+    except (RecursionError, msgspec.DecodeError) as error:
         raise corrupt(str(path), 0, f"its manifest cannot be read: {error}") from error
     if manifest.kind != _KIND or LOG not in manifest.files:
         raise corrupt(str(path), 0, "its manifest is not that of a bundle")
