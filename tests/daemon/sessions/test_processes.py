@@ -35,7 +35,8 @@ def test_a_zombie_is_dead_although_its_pid_is_taken() -> None:
 
 
 def test_a_name_full_of_parentheses_and_spaces_does_not_shift_the_fields() -> None:
-    script = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b') R (a b', 0, 0, 0); print(flush=True); sys.stdin.read()"
+    named = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b') R (a b', 0, 0, 0)"
+    script = f"{named}; print(flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
