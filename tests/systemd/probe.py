@@ -184,6 +184,9 @@ def stronger(readme: Path) -> None:
             good=True, text="no user namespaces for users here: the stronger drop-in was not tried"
         )
         return
+    if Path(__file__).is_relative_to("/tmp"):  # noqa: S108  # a place, not a file
+        tell(good=True, text="this tree lies in /tmp, which the stronger drop-in hides: not tried")
+        return
     seen = Path("/tmp/dshd-seen-by-all")  # noqa: S108  # what the drop-in is to hide
     seen.write_text("")
     codes = {name: code.replace("{seen!r}", repr(str(seen))) for name, code in STRONGER.items()}

@@ -12,6 +12,7 @@ import trio
 
 from dsh_protocol.errors import SessionBusyError, SessionExistsError
 from dshd.sessions.claims import busy_error
+from dshd.sessions.watchers import DELETED
 
 if TYPE_CHECKING:
     from dshd.sessions.catalogue import Catalogue
@@ -42,7 +43,7 @@ async def delete(registry: Registry, catalogue: Catalogue, session_id: str) -> N
             raise busy_error(session_id, view["writer"])
         with trio.CancelScope(shield=True):  # whoever follows it is told what was done
             await registry.in_opener(registry.store.delete, session_id)
-            registry.watchers.end(session_id, "the session was deleted")
+            registry.watchers.end(session_id, DELETED)
 
 
 async def undelete(registry: Registry, session_id: str) -> None:

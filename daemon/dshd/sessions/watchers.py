@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from dsh_protocol.events import Event
 
+DELETED = "the session was deleted"
 MAX_QUEUED_EVENTS = 10_000
 
 

@@ -9,9 +9,9 @@ import msgspec
 import trio
 
 from dsh_protocol import envelope
-from dsh_protocol.errors import DshdError, OverloadedError
+from dsh_protocol.errors import DshdError, OverloadedError, SessionNotFoundError
 from dshd.sessions import reading
-from dshd.sessions.watchers import Watcher
+from dshd.sessions.watchers import DELETED, Watcher
 
 if TYPE_CHECKING:
     from dsh_protocol.methods import watch as methods
@@ -63,6 +63,8 @@ async def _follow(context: Context, subscription_id: str) -> None:
         try:
             while await _send_next(context, subscription_id, watcher):
                 pass
+        except SessionNotFoundError:  # it was there when the subscription began
+            _tell(context, "session.ended", subscription_id, reason=DELETED)
         except DshdError as error:
             _tell(context, "session.ended", subscription_id, reason=error.message)
     _forget(context, subscription_id)
