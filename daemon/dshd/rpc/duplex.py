@@ -7,9 +7,19 @@ given says so; completing it is the caller's.
 from __future__ import annotations
 
 import select
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+STOOD_STILL_S = 0.5
+"""A wait that ends so much later than it was to end says that the daemon stood still."""
+
+_LOOK_S = 0.01
+
+Done = TypeVar("Done")
 
 
 class Duplex(Protocol):
@@ -62,3 +72,20 @@ class SocketDuplex:
     async def aclose(self) -> None:
         """Close; see `Duplex`."""
         await self._stream.aclose()
+
+
+async def within(seconds: float, act: Callable[[], Awaitable[Done]]) -> Done | None:
+    """Return what a call on a stream gives in time; None where the peer took longer.
+
+    Only the peer's time counts. After the deadline comes one more look, which hardly waits: a daemon that stood still
+    (SIGSTOP, a frozen container) may have asked the kernel before and read its clock after. One that stood still for
+    long gives the peer, which may have stood still with it, the whole time again.
+    """
+    while True:
+        deadline = trio.current_time() + seconds
+        with trio.move_on_at(deadline):
+            return await act()
+        with trio.move_on_after(_LOOK_S):
+            return await act()
+        if trio.current_time() - deadline < STOOD_STILL_S:
+            return None

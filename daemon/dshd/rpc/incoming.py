@@ -2,6 +2,7 @@
 
 The rule that holds here: a deadline never ends a connection that is owed something. One that has a write handle, a
 call in flight or a subscription may stand still for as long as it likes, and so may one that is between two lines.
+Only the time counts in which the daemon waits for the peer, not what it needs or loses itself.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from dsh_protocol.framing import LineSplitter
+from dshd.rpc.duplex import STOOD_STILL_S, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +46,7 @@ class Incoming:
         self._is_owed = is_owed
         self._splitter = LineSplitter(limits.max_line_bytes)
         self._spoken = False
-        self._begun_at: float | None = trio.current_time()
+        self._waited: float | None = 0.0
 
     async def next_lines(self) -> list[bytes] | None:
         """Return the lines that the next bytes complete, which may be none; None at the end of the stream.
@@ -59,29 +61,35 @@ class Incoming:
         lines = self._splitter.feed(chunk)
         self._spoken = self._spoken or bool(lines)
         if not self._splitter.held_bytes:
-            self._begun_at = None if self._spoken else self._begun_at
-        elif lines or self._begun_at is None:
-            self._begun_at = trio.current_time()
+            self._waited = None if self._spoken else self._waited
+        elif lines or self._waited is None:
+            self._waited = 0.0
         return lines
 
     async def _receive(self) -> bytes:
         try:
-            if self._begun_at is None:  # between two lines, where no deadline runs
+            if self._waited is None:  # between two lines, where no deadline runs
                 return await self._stream.receive_some(_CHUNK_BYTES)
-            return await self._receive_in_time(self._begun_at)
+            return await self._receive_in_time(self._waited)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return b""
 
-    async def _receive_in_time(self, begun_at: float) -> bytes:
+    async def _receive_in_time(self, waited: float) -> bytes:
         """Receive before the deadline; where the connection is owed something, only look again then."""
         started = self._spoken or self._splitter.held_bytes > 0
-        name = "frame" if started else "hello"
         allowed = self._limits.frame_seconds if started else self._limits.hello_seconds
-        deadline = begun_at + allowed
         while True:
-            # Bytes that are there already win, so that a daemon that stood still itself ends nobody.
-            with trio.move_on_at(deadline):
-                return await self._stream.receive_some(_CHUNK_BYTES)
+            left = allowed - waited
+            began = trio.current_time()
+            chunk = (
+                await within(left, lambda: self._stream.receive_some(_CHUNK_BYTES))
+                if left > 0
+                else None
+            )
+            spent = trio.current_time() - began
+            if chunk is not None:
+                self._waited = 0.0 if spent > left + STOOD_STILL_S else waited + spent
+                return chunk
             if not self._is_owed():
-                raise OverdueError(name)
-            deadline = trio.current_time() + allowed
+                raise OverdueError("frame" if started else "hello")
+            waited = 0.0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from dshd.rpc.duplex import within
 from dshd.rpc.making import PRESSED_S, SMALL_SHARE, Making
 
 if TYPE_CHECKING:
@@ -141,12 +142,16 @@ class Outbox:
 
         One that takes nothing of a large reply is given up sooner while others wait for the room that it takes.
         """
-        with trio.fail_after(self._patience):
-            while True:
-                with trio.move_on_after(PRESSED_S):
-                    return await self._stream.send_some(data)
-                if self._making.is_pressed and len(data) > SMALL_SHARE:
-                    raise trio.TooSlowError
+        left = float(self._patience)
+        while left > 0:
+            look = min(left, PRESSED_S)
+            sent = await within(look, lambda: self._stream.send_some(data))
+            if sent is not None:
+                return sent
+            if self._making.is_pressed and len(data) > SMALL_SHARE:
+                raise trio.TooSlowError
+            left -= look
+        raise trio.TooSlowError
 
 
 def _pieces(lines: list[bytes]) -> list[bytes]:
