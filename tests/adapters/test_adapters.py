@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -133,16 +134,59 @@ def test_a_hook_that_knows_what_became_of_a_call_is_believed(
     assert "pay was done, says the bank" in answers["call-pay"]
 
 
-@pytest.mark.parametrize(
-    "framework", [case(one) for one in ("langgraph", "pydantic_ai", "anthropic")]
-)
+STREAMING = [
+    ("langgraph", "stream"),
+    ("pydantic_ai", "stream"),
+    ("openai_agents", "stream"),
+    ("anthropic", "stream"),
+    ("openai", "stream"),
+    ("openai", "async-stream"),
+]
+STREAMS = [case(*one) for one in STREAMING]
+
+
+@pytest.mark.parametrize(("framework", "mode"), STREAMS)
 def test_a_streamed_answer_is_recorded_piece_by_piece(
-    daemon: DaemonProcess, tmp_path: Path, bench: Bench
+    daemon: DaemonProcess, tmp_path: Path, bench: Bench, mode: str
 ) -> None:
-    agent = bench.agent(daemon, tmp_path, "mode=stream")
+    agent = bench.agent(daemon, tmp_path, f"mode={mode}")
     code, output = agent.run("none")
     assert code == 0, output
     check_pieces(agent.events())
+
+
+@pytest.mark.parametrize(("framework", "mode"), STREAMS)
+def test_a_stream_that_is_killed_leaves_the_pieces_that_were_sent(
+    daemon: DaemonProcess, tmp_path: Path, bench: Bench, mode: str
+) -> None:
+    agent = bench.agent(daemon, tmp_path, f"mode={mode}", "slow=yes")
+    assert agent.run("piece-2")[0] == -9
+    assert sent_pieces(agent, 2), agent.events()
+    code, output = agent.run("none")
+    assert code == 0, output
+    stored = agent.events()
+    answers = [event["seq"] for event in stored if event["type"] == "assistant/message"]
+    pieces = [event["seq"] for event in stored if event["type"] == "assistant/chunk"]
+    assert [seq for seq in pieces if seq < answers[0]][:2] == pieces[:2]
+    check_pieces(stored)  # the answers of the second run cite theirs alone
+    check_stored(agent, stored)
+
+
+def sent_pieces(agent: Agent, count: int) -> bool:
+    """Whether so many pieces, and no answer, come to be stored: what is on its way arrives after the kill."""
+    deadline = time.monotonic() + 20.0
+    kinds: list[str] = []
+    while kinds.count("assistant/chunk") < count and time.monotonic() < deadline:
+        kinds = [event["type"] for event in agent.events()]
+    return kinds.count("assistant/chunk") == count and "assistant/message" not in kinds
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("framework", "mode"), [case(*one, slow=True) for one in STREAMING])
+def test_what_strikes_in_the_middle_of_a_stream_stops_the_run_before_any_tool(
+    tmp_path: Path, bench: Bench, mode: str, fault: str
+) -> None:
+    check_stopped_with(bench, fault, "piece", mode, tmp_path / "agent")
 
 
 DELEGATING = [
@@ -164,7 +208,12 @@ def test_an_agent_inside_of_a_tool_has_a_session_of_its_own_that_names_its_paren
     code, output = agent.run("none")
     assert code == 0, output
     keys = {line["name"]: line["key"] for line in agent.lines("bodies")}
-    child = daemon.call("session.stat", id=keys["look"].replace("dshd1-", "agent-"))["session"]
+    check_child(agent, keys["look"].replace("dshd1-", "agent-"))
+
+
+def check_child(agent: Agent, session: str) -> None:
+    """A child of the agent's session, by that id, is closed; nothing of it stands in the parent's log."""
+    child = agent.daemon.call("session.stat", id=session)["session"]
     assert child["header"]["parentSession"] == agent.session
     assert (child["header"]["origin"], child["header"]["delegationDepth"]) == ("subagent", 1)
     assert (child["state"], child["turns"]) == ("idle", 1)
@@ -172,6 +221,22 @@ def test_an_agent_inside_of_a_tool_has_a_session_of_its_own_that_names_its_paren
     check_stored(agent, stored)
     assert not [e for e in stored if e["type"] == "tool/result" and "error" in e["data"]]
     assert len([e for e in stored if e["type"] == "assistant/message"]) == 2, "the child's is here"
+
+
+@pytest.mark.parametrize("framework", [case("openai_agents")])
+@pytest.mark.parametrize("mode", ["run", "stream"])
+def test_an_agent_as_tool_has_a_session_of_its_own_and_its_tools_are_gated_there(
+    daemon: DaemonProcess, tmp_path: Path, bench: Bench, mode: str
+) -> None:
+    agent = bench.agent(daemon, tmp_path, "delegate=tool", f"mode={mode}")
+    code, output = agent.run("none")
+    assert code == 0, output
+    listed = daemon.call("session.list", limit=1000)["sessions"]
+    (child,) = [one for one in listed if one["header"].get("parentSession") == agent.session]
+    check_child(agent, child["id"])
+    told = daemon.call("session.read", id=child["id"])["events"]
+    (inner,) = [event["data"] for event in told if event["type"] == "tool/call"]
+    assert inner["callId"] == "inner-look"
 
 
 EXAMPLES = {

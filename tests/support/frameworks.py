@@ -72,7 +72,7 @@ FRAMEWORKS = {
     "openai": Framework(
         "openai.lib.responses_tool_runner",
         "openai",
-        ("sync", "async"),
+        ("sync", "async", "stream", "async-stream"),
         parallel=False,
         told="`failure` keeps the error, the SDK raises its own",
     ),

@@ -225,10 +225,11 @@ class Pieces:
         for line in lines:
             if line.startswith(b"data:"):
                 event: Json = json.loads(line[5:])
-                done = self._message if self._take(event) else done
+                done = self._message if self.take(event) else done
         return done
 
-    def _take(self, event: Json) -> bool:
+    def take(self, event: Json) -> bool:
+        """Take an event in; return whether it is the message's end."""
         kind, content = event.get("type"), self._message.get("content")
         if kind == "message_start":
             self._message = {**event["message"], "content": []}

@@ -97,6 +97,13 @@ class HeldSession:
         """The session's id; of a new session, None before the first hook."""
         return self._handle.id if self._handle else self._wanted
 
+    @property
+    def inherited(self) -> Settings:
+        """The settings of a session for an agent that works for this one, its lineage apart."""
+        found = self._settings.copy()
+        found.pop("parent", None)
+        return found
+
     def effect_of(self, tool: str, declared: Effect | None) -> Effect | None:
         """Return what a tool does: as the settings say, else as it declares."""
         return self._settings.get("effects", {}).get(tool) or declared

@@ -43,6 +43,7 @@ class DshdRunner:
         self._answered: list[str] = []
         self._attempted: set[str] = set()
         self._returned: set[str] = set()
+        self._chunks = translate.Chunks()
 
     def input(self, prompt: str | None = None) -> list[Json]:
         """Return `input` for `params`: the history, the answers to cut-off calls, and what is said now."""
@@ -68,6 +69,16 @@ class DshdRunner:
             await aside(self._save, checkpoint)
 
         return _runner.AsyncResponsesToolLedger(self.recorder.session_id or "dshd", save)
+
+    def on_event(self, event: Any) -> None:
+        """Record a piece of a streamed answer: `runner.run(…, stream=True, on_event=dshd.on_event)`."""
+        for chunk in self._chunks.of(event):
+            self.recorder.chunk(chunk)
+
+    async def aon_event(self, event: Any) -> None:
+        """Record a piece likewise, for the asynchronous runner."""
+        for chunk in self._chunks.of(event):
+            await self.recorder.achunk(chunk)
 
     def functions(self, functions: Sequence[Any]) -> list[Any]:
         """Return functions of the (blocking) runner whose bodies find their idempotency key."""
@@ -113,7 +124,7 @@ class DshdRunner:
         items = [translate.plain(item) for item in checkpoint["history"]]
         fresh = [item for item in items[self._said :] if translate.is_prompt(item)]
         self._said = len(items)
-        self._answered = []
+        self._answered, self._chunks = [], translate.Chunks()
         tools: list[Any] = [
             {
                 "name": str(tool.get("name") or tool["type"]),

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from dsh_client.adapters import openai_items as translate
 from dsh_client.adapters.effects import declared
 from dsh_client.adapters.held import Settings
 from dsh_client.adapters.keys import Child, child_of
+from dsh_client.adapters.openai_agents_streams import Requests
 from dsh_client.adapters.recorder import Recorder
 from dsh_client.adapters.seam import aside, load
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 _agents: Any = load("agents", "openai-agents")
 
 _KEY = "dshd_idempotency_key"
-_SESSION = "dshd_session"
+_RECORDER = "dshd_recorder"
+
+_child: ContextVar[RunArguments] = ContextVar("dshd_child_run")
 
 
 class RunArguments(TypedDict):
@@ -63,7 +67,40 @@ def child_session(context: Any, name: str = "agent") -> Child:
     Raises:
         MisuseError: The context is not that of a call which passed its checkpoint.
     """
-    return child_of(getattr(context, _KEY, None), getattr(context, _SESSION, None), name)
+    recorder: Recorder | None = getattr(context, _RECORDER, None)
+    session = recorder.session_id if recorder is not None else None
+    return child_of(getattr(context, _KEY, None), session, name)
+
+
+def agent_tool(
+    agent: Any, name: str | None = None, description: str | None = None, **options: Any
+) -> Any:
+    """Return `agent.as_tool(name, description, …)`, with a session of its own for each call: a child of the caller's.
+
+    Args:
+        agent: The agent that works for the caller.
+        name: The tool's name.
+        description: What it does.
+        options: What `as_tool` takes besides; `hooks` are called after ours, `session` is not taken.
+    """
+    others = options.pop("hooks", None)
+    tool = agent.as_tool(name, description, hooks=_ChildHooks(), session=_ChildSession(), **options)
+    inner = tool.on_invoke_tool
+
+    async def invoke(context: Any, arguments: str) -> Any:
+        child = child_session(context)
+        settings: Settings = getattr(context, _RECORDER).inherited
+        settings["parent"] = child["parent"]
+        ours = dshd_session(child["session"], hooks=others, **settings)
+        token = _child.set(ours)
+        try:
+            return await inner(context, arguments)
+        finally:
+            _child.reset(token)
+            await aside(ours["session"].recorder.close)
+
+    tool.on_invoke_tool = invoke
+    return tool
 
 
 class DshdSession:
@@ -124,6 +161,7 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
         self._recorded: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
         self._first = True
+        self._requests = Requests(recorder)
 
     def begin(self, history: list[Json]) -> None:
         """Take in what the history of a run holds."""
@@ -140,6 +178,7 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
         """Wait until everything that the model is about to see is durable."""
         header = await _header(context, agent, system_prompt)
         await aside(self._request, header, input_items)
+        self._requests.shown = input_items
         if self._others is not None:
             await self._others.on_llm_start(context, agent, system_prompt, input_items)
 
@@ -149,6 +188,7 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
             "inputTokens": response.usage.input_tokens,
             "outputTokens": response.usage.output_tokens,
         }
+        self._requests.shown = None
         await self.recorder.soon(self.recorder.answer, translate.to_answer(response.output), usage)
         if self._others is not None:
             await self._others.on_llm_end(context, agent, response)
@@ -164,7 +204,7 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
             self.recorder.fail_tool(call_id, failure)
             raise
         setattr(context, _KEY, key)
-        setattr(context, _SESSION, self.recorder.session_id)
+        setattr(context, _RECORDER, self.recorder)
         if self._others is not None:
             await self._others.on_tool_start(context, agent, tool)
 
@@ -233,6 +273,36 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
             tool, getattr(tool, "on_invoke_tool", None), getattr(tool, "metadata", None)
         )
         return self.recorder.effect_of(tool.name, said)
+
+
+class _ChildHooks(_agents.RunHooks):  # type: ignore[misc]  # as above
+    """The hooks of the child that the running call has: the SDK takes one set for all calls of a tool."""
+
+    def __getattribute__(self, name: str) -> Any:
+        whose: Any = _child.get()["hooks"] if name.startswith("on_") else super()
+        return whose.__getattribute__(name)
+
+
+class _ChildSession:
+    """The history of the child that the running call has; likewise."""
+
+    session_settings: Any = None
+
+    @property
+    def session_id(self) -> str:
+        return _child.get()["session"].session_id
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        return await _child.get()["session"].get_items(limit)
+
+    async def add_items(self, items: list[Any]) -> None:
+        await _child.get()["session"].add_items(items)
+
+    async def pop_item(self) -> Any:
+        return await _child.get()["session"].pop_item()
+
+    async def clear_session(self) -> None:
+        await _child.get()["session"].clear_session()
 
 
 def _is(item: Any, key: str) -> bool:

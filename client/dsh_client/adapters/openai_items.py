@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from dsh_client.adapters.repairs import result_of, text_of
-from dsh_client.adapters.seam import as_list, jsonable
+from dsh_client.adapters.seam import as_list, call_delta, jsonable, text_delta
 from dsh_client.exchange import as_object
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _WHOLE = "openai-items"
 _SAID = {"user", "system", "developer"}
+_TEXT = {"response.output_text.delta", "response.refusal.delta"}
+_REASONING = {"response.reasoning_summary_text.delta", "response.reasoning_text.delta"}
+_ARGUMENTS = "response.function_call_arguments.delta"
 
 
 def plain(item: Any) -> Json:
@@ -138,3 +141,41 @@ def _spoken(item: Json) -> str:
         return content
     blocks = [as_object(block) or {} for block in cast("list[Any]", content or [])]
     return "".join(str(block.get("text") or block.get("refusal") or "") for block in blocks)
+
+
+class Chunks:
+    """The pieces of one streamed answer, as the log has them."""
+
+    def __init__(self) -> None:
+        """Begin before the first event."""
+        self._calls: dict[int, Json] = {}
+        self._told: set[int] = set()
+
+    def of(self, event: Any) -> list[Json]:
+        """Return what an event of the stream adds; of an item that came without pieces, all of it at its end."""
+        kind, index = event.type, getattr(event, "output_index", 0)
+        if kind == "response.output_item.added":
+            self._calls[index] = plain(event.item)
+        elif kind in _TEXT or kind in _REASONING:
+            self._told.add(index)
+            return [text_delta(index, event.delta, reasoning=kind in _REASONING)]
+        elif kind == _ARGUMENTS:
+            return self._arguments(index, event.delta)
+        elif kind == "response.output_item.done" and index not in self._told:
+            return self._whole(index, plain(event.item))
+        return []
+
+    def _arguments(self, index: int, piece: str) -> list[Json]:
+        call = self._calls.get(index, {})
+        if "call_id" not in call:
+            return []
+        name = None if index in self._told else call["name"]
+        self._told.add(index)
+        return [call_delta(index, call["call_id"], name, piece)]
+
+    def _whole(self, index: int, item: Json) -> list[Json]:
+        if item.get("type") == "function_call":
+            self._calls[index] = item
+            return self._arguments(index, item["arguments"])
+        words = _spoken(item) if item.get("type") == "message" else ""
+        return [text_delta(index, words)] if words else []

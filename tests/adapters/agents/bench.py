@@ -28,6 +28,8 @@ TOOLS = {"look": "read-only", "pay": "side-effect", "post": "side-effect"}
 NOT_STARTED = "did not run"
 UNKNOWN = "result was lost"
 LIMIT_S = 60.0
+PIECES_APART_S = 0.15
+"""Between the pieces of a slow stream: more than they wait for each other to go together."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Bench:
     def lines(self, what: str) -> list[str]:
         """The lines of a file of the folder."""
         path = self.folder / what
-        return path.read_text().splitlines() if path.exists() else []
+        return path.read_text().split("\n")[:-1] if path.exists() else []
 
     def wait_for_lines(self, what: str, count: int) -> None:
         """Wait until a file has that many lines."""
@@ -142,12 +144,15 @@ class Bench:
             ("start_tool", "before-tool", "tool-started"),
             ("finish_tool", "result-unrecorded", "after-one-result"),
             ("end_run", "before-end", "at-end"),
+            ("chunk", "before-piece", "piece"),
         ):
             setattr(recorder, name, self._around(getattr(recorder, name), before, after))
 
     def _around(self, method: Callable[..., Any], before: str, after: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             self.hit(before)
+            if before == "before-piece" and "slow" in self.options:
+                threading.Event().wait(PIECES_APART_S)
             found = method(*args, **kwargs)
             self.hit(after)
             return found

@@ -26,6 +26,7 @@ from dsh_client.adapters import keys
 from dsh_client.adapters.openai import DshdRunner
 
 bench = Bench()
+MODE = bench.options.get("mode", "sync")
 SCHEMA = {
     "type": "object",
     "properties": {"what": {"type": "string"}},
@@ -95,7 +96,40 @@ def respond(request: httpx2.Request) -> httpx2.Response:
         "temperature": 1.0,
         "top_p": 1.0,
     }
-    return httpx2.Response(200, json=found)
+    if not body.get("stream"):
+        return httpx2.Response(200, json=found)
+    return httpx2.Response(
+        200, headers={"content-type": "text/event-stream"}, content=streamed(found)
+    )
+
+
+def streamed(found: dict[str, Any]) -> bytes:
+    """A response as the API streams it: text in two pieces, arguments in two."""
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": {**found, "status": "in_progress", "output": []}}
+    ]
+    for index, item in enumerate(found["output"]):
+        at = {"output_index": index, "item_id": item["id"]}
+        if item["type"] == "message":
+            empty: dict[str, Any] = {**item, "status": "in_progress", "content": []}
+            part, kind = item["content"][0], "response.output_text.delta"
+            words, place = part["text"], {**at, "content_index": 0, "logprobs": []}
+            begun = {**at, "content_index": 0, "part": {**part, "text": ""}}
+            opening = [{"type": "response.content_part.added", **begun}]
+            closing = [{"type": "response.content_part.done", **begun, "part": part}]
+        else:
+            empty = {**item, "status": "in_progress", "arguments": ""}
+            words, place = item["arguments"], dict(at)
+            kind, opening, closing = "response.function_call_arguments.delta", [], []
+        events += [{"type": "response.output_item.added", "output_index": index, "item": empty}]
+        events += [*opening, *({"type": kind, **place, "delta": w} for w in (words[:4], words[4:]))]
+        events += [
+            *closing,
+            {"type": "response.output_item.done", "output_index": index, "item": item},
+        ]
+    events += [{"type": "response.completed", "response": found}]
+    numbered = [{**event, "sequence_number": number} for number, event in enumerate(events)]
+    return "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in numbered).encode()
 
 
 def declared(name: str) -> Any:
@@ -116,7 +150,9 @@ def loop(dshd: DshdRunner) -> str:
     runner = ResponsesToolRunner(functions=dshd.functions(functions))
     client = OpenAI(api_key="-", http_client=httpx2.Client(transport=httpx2.MockTransport(respond)))
     params = {"model": "fake", "input": dshd.input(PROMPT), "store": False}
-    return str(runner.run(client, params, max_steps=9, ledger=dshd.ledger()).output_text)
+    streaming = {"stream": True, "on_event": dshd.on_event} if "stream" in MODE else {}
+    response = runner.run(client, params, max_steps=9, ledger=dshd.ledger(), **streaming)
+    return str(response.output_text)
 
 
 async def aloop(dshd: DshdRunner) -> str:
@@ -132,7 +168,8 @@ async def aloop(dshd: DshdRunner) -> str:
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(respond))
     client = AsyncOpenAI(api_key="-", http_client=http)
     params = {"model": "fake", "input": await dshd.ainput(PROMPT), "store": False}
-    response = await runner.run(client, params, max_steps=9, ledger=dshd.aledger())
+    streaming = {"stream": True, "on_event": dshd.aon_event} if "stream" in MODE else {}
+    response = await runner.run(client, params, max_steps=9, ledger=dshd.aledger(), **streaming)
     return str(response.output_text)
 
 
@@ -140,7 +177,7 @@ def main() -> None:
     dshd = DshdRunner(bench.session, model="fake", **bench.settings)
     bench.arm(dshd.recorder)
     try:
-        print(asyncio.run(aloop(dshd)) if bench.options.get("mode") == "async" else loop(dshd))
+        print(asyncio.run(aloop(dshd)) if "async" in MODE else loop(dshd))
     except ToolRunnerError as error:
         raise dshd.failure or error from None
     dshd.recorder.close()

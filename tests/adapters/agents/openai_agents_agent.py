@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,13 @@ from agents.testing.model import ModelStep
 from bench import PROMPT, TOOLS, Bench, Said
 
 from dsh_client.adapters import keys
-from dsh_client.adapters.openai_agents import child_session, dshd_session, idempotency_key
+from dsh_client.adapters.openai_agents import (
+    agent_tool,
+    child_session,
+    dshd_session,
+    idempotency_key,
+)
+from dsh_client.adapters.openai_agents_streams import watched
 
 bench = Bench()
 
@@ -71,12 +78,27 @@ def tool(name: str) -> FunctionTool:
     )
 
 
+def made(name: str) -> FunctionTool:
+    if name != "look" or bench.options.get("delegate") != "tool":
+        return tool(name)
+    asked = [function_call("look", {"what": "price"}, call_id="inner-look")]
+    told = [assistant_message("4.20")]
+    expert = Agent(name="expert", model=ScriptedModel([asked, told]), tools=[tool("look")])
+    found: FunctionTool = agent_tool(expert, name, "Ask the expert.", parameters=Question)
+    return found
+
+
+@dataclass
+class Question:
+    what: str
+
+
 async def main() -> None:
     ours = dshd_session(bench.session, **bench.settings)
     bench.arm(ours["hooks"].recorder)
-    model = ScriptedModel([ModelStep.respond(respond) for _ in range(9)])
+    model = watched(ScriptedModel([ModelStep.respond(respond) for _ in range(9)]))
     agent = Agent(
-        name="clerk", instructions="Be brief.", model=model, tools=[tool(name) for name in TOOLS]
+        name="clerk", instructions="Be brief.", model=model, tools=[made(name) for name in TOOLS]
     )
     config = RunConfig(tracing_disabled=True)
     if bench.options.get("mode") == "stream":
