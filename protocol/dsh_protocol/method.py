@@ -80,6 +80,7 @@ _TABLE: Final = (
     _method("session.unsubscribe", watch.UnsubscribeParams, Empty),
     _method("session.delete", session.DeleteParams, Empty),
     _method("session.undelete", session.UndeleteParams, session.SessionResult),
+    _method("session.purge", session.PurgeParams, Empty),
     _method("session.setLabel", session.SetLabelParams, session.SessionResult),
     _method("session.search", session.SearchParams, session.SearchResult),
     _method("checkpoint.request", checkpoint.RequestParams, Position),

@@ -144,6 +144,34 @@ def test_rm_needs_a_yes_and_undelete_brings_back(dshctl: Dshctl, daemon: DaemonP
     assert "trash" in dshctl.err or "begins with it" in dshctl.err
 
 
+def test_the_trash_is_emptied_when_a_person_says_so(dshctl: Dshctl, daemon: DaemonProcess) -> None:
+    with daemon.connect() as agent:
+        for name in ("bin-one", "bin-two"):
+            turns.write_session(agent, name)
+    assert dshctl("rm", "bin-one", "bin-two", "--yes") == 0
+    shown = dshctl.text("trash")
+    assert "bin-one" in shown
+    assert "dshctl trash empty --older-than 30d" in dshctl.err
+    assert dshctl("trash", "empty") == 2
+    assert dshctl("trash", "empty", "--older-than", "0s") == 2
+    assert "--yes" in dshctl.err
+    assert dshctl.document("trash", "empty", "--older-than", "1d", "--yes") == {
+        "sessions": [],
+        "applied": True,
+    }
+    assert "would be removed for good" in (
+        dshctl.text("trash", "empty", "--older-than", "0s", "--dry-run") + dshctl.err
+    )
+    assert {"bin-one", "bin-two"} <= set(ids(dshctl, "--deleted"))
+    gone = dshctl.document("trash", "empty", "--older-than", "0s", "--yes")
+    assert gone["applied"] is True
+    assert {"bin-one", "bin-two"} <= {one["id"] for one in gone["sessions"]}
+    assert ids(dshctl, "--deleted") == []
+    assert dshctl("undelete", "bin-one") == 4
+    assert dshctl.text("trash") == ""
+    assert dshctl.err == "the trash is empty\n"
+
+
 def test_an_ambiguous_name_lists_the_candidates(dshctl: Dshctl) -> None:
     assert dshctl("rm", "derived-", "--yes") == 2
     candidates = [name for name in LOGS if name.startswith("derived-")]

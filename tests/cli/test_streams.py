@@ -68,6 +68,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
             agent.call("session.setLabel", id="whole", title=NAME)
             for condition in CONDITIONS:
                 agent.call("session.fork", id="whole", newId=f"rm-{condition}")
+            agent.call("session.fork", id="whole", newId="binned")
+            agent.call("session.delete", id="binned")
         yield running
 
 
@@ -89,6 +91,7 @@ def commands(daemon: DaemonProcess, condition: str, folder: Path) -> dict[str, l
         "rm": [own, "--yes"],
         "undelete": [own],
         "prune": ["--older-than", "0s"],
+        "trash": [],
         "steps": [OPEN],
         "status": [],
         "doctor": [],

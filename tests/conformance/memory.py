@@ -154,6 +154,16 @@ class MemoryStore:
                     return
         raise SessionNotFoundError(f"no session {session_id!r} in the trash")
 
+    def purge(self, session_id: str, deleted_at: int) -> None:
+        """See `SessionStore`: here nothing notes when it was deleted."""
+        del deleted_at
+        with self.storage.lock:
+            for record in reversed(self.storage.trash):
+                if record.header.id == session_id:
+                    self.storage.trash.remove(record)
+                    return
+        raise SessionNotFoundError(f"no session {session_id!r} in the trash")
+
     def list_deleted(self) -> Iterator[StoredSession]:
         """See `SessionStore`."""
         yield from map(_stored, list(self.storage.trash))

@@ -172,6 +172,7 @@ EVERY: tuple[tuple[str, dict[str, object]], ...] = (
     ("session.subscribe", {"fromSeq": 0}),
     ("session.delete", {}),
     ("session.undelete", {}),
+    ("session.purge", {"deletedAt": 1}),
     ("session.setLabel", {"title": "t"}),
     ("session.fork", {}),
     ("session.create", {}),

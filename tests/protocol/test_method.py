@@ -28,6 +28,7 @@ WIRE = {
     "session.unsubscribe": "subscriptionId",
     "session.delete": "id",
     "session.undelete": "id",
+    "session.purge": "id deletedAt",
     "session.setLabel": "id title? archived? pinned?",
     "session.search": "text limit? cursor? perSession?",
     "checkpoint.request": "id writer events? expectedSeq?",

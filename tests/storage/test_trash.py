@@ -83,6 +83,58 @@ def test_a_failure_at_any_call_leaves_a_session_whole_in_one_place(
         step_again(store)
 
 
+@pytest.mark.parametrize("sticky", [False, True])
+def test_what_is_removed_for_good_is_whole_or_gone_wherever_it_fails(
+    tmp_path: Path, *, sticky: bool
+) -> None:
+    def purge(store: JsonlStore) -> None:
+        (one,) = store.list_deleted()
+        assert one.deleted_at is not None
+        store.purge("s1", one.deleted_at)
+
+    counting = FailingDisk()
+    prepared(tmp_path / "whole", undelete)
+    purge(open_store(tmp_path / "whole", disk=counting))
+    assert not list((tmp_path / "whole" / ".trash").iterdir())
+    for at in range(1, len(counting.calls) + 1):
+        root = tmp_path / f"at-{at}"
+        prepared(root, undelete)
+        with suppress(WriteFailedError, SessionNotFoundError, ValueError):
+            purge(open_store(root, disk=FailingDisk(at, errno.EIO, sticky=sticky)))
+        store = open_store(root)
+        assert places(store) in {(0, 1), (0, 0)}
+        if places(store) == (0, 1):
+            store.undelete("s1")
+            assert read(store) == batch(0, 3)
+            continue
+        made(root)  # what is left of the first goes with the next one
+        store.delete("s1")
+        purge(store)
+        assert not list((root / ".trash").glob("gone-*"))
+        assert places(store) == (0, 0)
+
+
+def test_a_link_in_a_session_is_removed_and_not_followed(tmp_path: Path) -> None:
+    log = made(tmp_path / "root")
+    others = tmp_path / "others"
+    others.mkdir()
+    (others / "file").write_text("mine", "utf-8")
+    (log.parent / "folder").mkdir()
+    (log.parent / "folder" / "link").symlink_to(others)
+    (log.parent / "link").symlink_to(others / "file")
+    store = open_store(tmp_path / "root")
+    store.delete("s1")
+    (one,) = store.list_deleted()
+    assert one.deleted_at is not None
+    with pytest.raises(SessionNotFoundError):
+        store.purge("s1", one.deleted_at + 1)
+    with pytest.raises(SessionNotFoundError):
+        store.purge("s2", one.deleted_at)
+    store.purge("s1", one.deleted_at)
+    assert places(store) == (0, 0)
+    assert (others / "file").read_text("utf-8") == "mine"
+
+
 def test_where_it_goes_is_durable_before_where_it_was(tmp_path: Path) -> None:
     made(tmp_path)
 

@@ -182,6 +182,30 @@ def test_what_was_deleted_last_under_an_id_comes_back(
     assert connection.call("session.undelete", id=name)["session"]["title"] == "second"
 
 
+def test_what_is_purged_is_gone_for_good_and_nothing_else_is(
+    daemon: DaemonProcess, connection: Connection, fresh_id: FreshId
+) -> None:
+    name = fresh_id()
+    for title in ("first", "second", "third"):
+        turns.write_session(connection, name)
+        connection.call("session.setLabel", id=name, title=title)
+        if title != "third":
+            connection.call("session.delete", id=name)
+    trashed = connection.call("session.list", deleted=True)["sessions"]
+    when = {one["title"]: one["deletedAt"] for one in trashed if one["id"] == name}
+    assert connection.refusal("session.purge", id=name, deletedAt=1).kind == "SESSION_NOT_FOUND"
+    assert connection.call("session.purge", id=name, deletedAt=when["second"]) == {}
+    again = connection.refusal("session.purge", id=name, deletedAt=when["second"])
+    assert again.kind == "SESSION_NOT_FOUND"
+    assert connection.call("session.stat", id=name)["session"]["title"] == "third"
+    connection.call("session.delete", id=name)
+    trashed = connection.call("session.list", deleted=True)["sessions"]
+    (third,) = (one["deletedAt"] for one in trashed if (one["id"], one["title"]) == (name, "third"))
+    connection.call("session.purge", id=name, deletedAt=third)
+    assert connection.call("session.undelete", id=name)["session"]["title"] == "first"
+    assert not list((daemon.root / ".trash").glob("gone-*"))
+
+
 def test_a_session_with_a_writer_is_busy(connection: Connection, fresh_id: FreshId) -> None:
     name = fresh_id()
     handle = turns.begin_turn(connection, name)

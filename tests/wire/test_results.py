@@ -77,7 +77,8 @@ def test_discover_describes_every_method_of_the_wire(connection: Connection) -> 
         " session.read session.messages session.stat session.list session.fork session.close"
         " session.subscribe session.unsubscribe checkpoint.request checkpoint.tool"
         " checkpoint.postStep checkpoint.turnEnd daemon.status daemon.metrics daemon.shutdown"
-        " rpc.discover session.delete session.undelete session.setLabel session.search"
+        " rpc.discover session.delete session.undelete session.purge session.setLabel"
+        " session.search"
     )
 
 

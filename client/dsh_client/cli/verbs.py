@@ -46,6 +46,7 @@ VERBS = (
     Verb("unpin", "let sessions be pruned like others"),
     Verb("rm", "put sessions into the trash"),
     Verb("undelete", "bring sessions back from the trash"),
+    Verb("trash", "what lies in the trash; with empty --older-than, remove it for good"),
     Verb("prune", "show, and with --apply put into the trash, what was not used for long"),
     Verb("status", "whether the daemon runs, and how it fares"),
     Verb("doctor", "what is not well: socket, units, versions, disk, sessions; and what to try"),

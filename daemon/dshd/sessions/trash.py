@@ -1,7 +1,8 @@
-"""Deleting a session, and bringing it back.
+"""Deleting a session, bringing it back, and removing it for good.
 
-The one rule: nothing that somebody may still write to is deleted, and what is deleted is only put out of the way. A
-damaged session, or one that a newer program wrote, can be put away like any other: its log is not needed for it.
+The one rule: nothing that somebody may still write to is deleted, and what is deleted is only put out of the way; what
+lies there is removed one by one, when a person asks for just that. A damaged session, or one that a newer program
+wrote, can be put away like any other: its log is not needed for it.
 """
 
 from __future__ import annotations
@@ -62,3 +63,16 @@ async def undelete(registry: Registry, session_id: str) -> None:
                 session=session_id,
             )
         await registry.in_opener(registry.store.undelete, session_id)
+
+
+async def purge(registry: Registry, session_id: str, deleted_at: int) -> None:
+    """Remove for good what was deleted under an id at that time, durable on return. A session of that id stays.
+
+    Raises:
+        SessionNotFoundError: Nothing of it is in the trash.
+        NoSpaceError, WriteFailedError: As the store has them.
+    """
+    async with registry.exclusive(session_id):
+        registry.refuse_if_closing()
+        with trio.CancelScope(shield=True):  # it is done, or it is not
+            await registry.in_opener(registry.store.purge, session_id, deleted_at)

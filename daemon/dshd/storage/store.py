@@ -295,6 +295,16 @@ class SessionStore(Protocol):
         """
         ...
 
+    def purge(self, session_id: str, deleted_at: int) -> None:
+        """Remove for good what was deleted under that id at that time; durable on return.
+
+        Raises:
+            SessionNotFoundError: Nothing of it is in the trash.
+            NoSpaceError, WriteFailedError: It lies where it lay, or is out of the trash for good; what is left of its
+                files then goes with the next one.
+        """
+        ...
+
     def list_deleted(self) -> Iterator[StoredSession]:
         """Yield what lies in the trash, in no order; an id may come twice."""
         ...

@@ -256,6 +256,19 @@ class UndeleteParams(Params, frozen=True):
     id: str
 
 
+class PurgeParams(Params, frozen=True):
+    """Remove a session that lies in the trash for good: nothing brings it back, and its room is free.
+
+    The daemon never does it of its own accord.
+
+    Attributes:
+        deleted_at: When it was put there, as `session.list` shows it; an id may lie there several times.
+    """
+
+    id: str
+    deleted_at: Count
+
+
 class SetLabelParams(Params, frozen=True):
     """Set what a person calls a session and where it is shown; what is absent stays as it is.
 

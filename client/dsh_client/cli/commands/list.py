@@ -197,5 +197,5 @@ def _where(filters: dict[str, Any]) -> str:
     if "cwd" in filters:
         return f" of {filters['cwd']}; of all directories: dshctl list --all"
     if filters.get("deleted"):
-        return " in the trash; to bring one back: dshctl undelete ID"
+        return " in the trash; to bring one back: dshctl undelete ID; its sizes: dshctl trash"
     return ""

@@ -5,10 +5,9 @@ The rule: nothing goes before all that was named is known and a person has agree
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
-from dsh_client.cli.context import UsageError
+from dsh_client.cli.asking import agreed
 from dsh_client.cli.hints import command
 from dsh_client.cli.labelling import add_ids
 from dsh_client.cli.values import as_object
@@ -33,7 +32,9 @@ def run(arguments: Namespace, context: Context) -> int:
         arguments.id = wanted  # what an error is about
         name, result = context.call_session("session.stat", wanted, {})
         found[name] = result["session"]
-    if not arguments.yes and not _agreed(list(found.values()), context):
+    told = [_told(session, context) for session in found.values()]
+    asks = "rm asks before it deletes"
+    if not arguments.yes and not agreed(asks, "to be put into the trash:", told, context):
         context.out.note("nothing was deleted")
         return EXIT_FAILURE
     deleted: list[str] = []
@@ -51,25 +52,6 @@ def run(arguments: Namespace, context: Context) -> int:
         if context.out.form == "json":
             context.out.json({"deleted": deleted})
     return EXIT_OK
-
-
-def _agreed(sessions: list[dict[str, Any]], context: Context) -> bool:
-    """Ask the person at the terminal; whatever is not a yes is a no.
-
-    Raises:
-        UsageError: There is nobody to ask.
-    """
-    try:
-        asks = sys.stdin.isatty() and sys.stderr.isatty()
-    except (AttributeError, ValueError):  # closed, or never there
-        asks = False
-    if not asks:
-        raise UsageError("rm asks before it deletes, and there is no terminal; add --yes")
-    context.out.note("to be put into the trash:")
-    for session in sessions:
-        context.out.note(f"  {_told(session, context)}")
-    context.out.note("really? [y/N]")
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _told(session: dict[str, Any], context: Context) -> str:

@@ -28,6 +28,7 @@ HANDLERS: Mapping[str, Callable[[Context, Any], Awaitable[Any]]] = {
     "session.unsubscribe": watch.unsubscribe,
     "session.delete": order.delete_session,
     "session.undelete": order.undelete_session,
+    "session.purge": order.purge_session,
     "session.setLabel": order.set_label,
     "session.search": order.search,
     "checkpoint.request": checkpoint.request,

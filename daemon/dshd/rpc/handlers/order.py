@@ -34,6 +34,12 @@ async def undelete_session(context: Context, params: methods.UndeleteParams) -> 
     return {"session": await services.catalogue.stat(params.id)}
 
 
+async def purge_session(context: Context, params: methods.PurgeParams) -> dict[str, Any]:
+    """Remove a deleted session for good."""
+    await trash.purge(context.services.registry, params.id, params.deleted_at)
+    return {}
+
+
 async def set_label(context: Context, params: methods.SetLabelParams) -> dict[str, Any]:
     """Change a session's labels."""
     services = context.services

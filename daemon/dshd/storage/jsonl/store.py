@@ -384,6 +384,15 @@ class JsonlStore:
         finally:
             self._release(session_id, Place("", "", ""))()
 
+    def purge(self, session_id: str, deleted_at: int) -> None:
+        """Remove a session from the trash for good; see `SessionStore`."""
+        segment = check_id(session_id)
+        try:
+            if not self._trash.remove(segment, deleted_at):
+                raise not_deleted(session_id)
+        except OSError as error:
+            raise write_error(error, self._root.full(TRASH)) from error
+
     def list_deleted(self) -> Iterator[StoredSession]:
         """Yield what lies in the trash; see `SessionStore`."""
         try:

@@ -1,9 +1,10 @@
 """The trash, `.trash` under the root: deleted sessions, each with everything that lay beside its log.
 
 `.trash/<when>-<six hex digits>/<project>/<segment>/`: one entry a deletion, so that an id may be deleted again, and the
-place to which a session goes back is in its path. The rule that holds here: a session is renamed, never read and never
-removed, so that what a newer or another program wrote comes back as it was; of a crash at any point it is found in the
-one place or the other, whole.
+place to which a session goes back is in its path. The rule that holds here: a session is renamed and never read, so
+that what a newer or another program wrote comes back as it was; of a crash at any point it is found in the one place or
+the other, whole. What is removed for good gets a name that no one looks for, `.trash/gone-<hex>`, before a file of it
+goes: half a session never comes back.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 TRASH = ".trash"
 _ENTRY = re.compile(r"([0-9]{13,16})-[0-9a-f]{6}")
+_GONE = re.compile(r"gone-[0-9a-f]{16}")
 
 
 class Deleted(NamedTuple):
@@ -136,9 +138,58 @@ class Trash:
         finally:
             self._disk.close(project)
         self._sync(root, one.folder)
+        self._tidy(root, one)
+
+    def _tidy(self, root: int, one: Deleted) -> None:
         with suppress(OSError):  # empty ones are only untidy
             self._disk.rmdir(one.folder, at=root)
             self._disk.rmdir(f"{TRASH}/{one.entry}", at=root)
+
+    def remove(self, segment: str, deleted_at: int) -> bool:
+        """Remove for good what was deleted at that time; return whether there was any. Durable on return."""
+        found = [
+            one for one in self.each() if one.segment == segment and one.deleted_at == deleted_at
+        ]
+        if not found:
+            return False
+        root = self._disk.open_root(self._root.path)
+        try:
+            for one in found:
+                gone = f"{TRASH}/gone-{secrets.token_hex(8)}"
+                self._disk.rename(f"{one.folder}/{segment}", gone, at=root)
+            self._sync(root, TRASH)  # first the new name: what is half removed must not come back
+            for one in found:
+                self._sync(root, one.folder)
+                self._tidy(root, one)
+            self._sweep(root)
+        finally:
+            self._disk.close(root)
+        return True
+
+    def _sweep(self, root: int) -> None:
+        """Remove what is no session any more, also what a crash has left of it."""
+        trash = self._disk.open(TRASH, DIRECTORY, at=root)
+        try:
+            for name in filter(_GONE.fullmatch, self._disk.listdir(trash)):
+                self._empty(trash, name)
+            self._disk.fsync(trash)
+        finally:
+            self._disk.close(trash)
+
+    def _empty(self, at: int, name: str) -> None:
+        """Remove a directory with all that is in it; links are removed, not followed. Two may do it at a time."""
+        with suppress(FileNotFoundError):
+            inside = self._disk.open(name, DIRECTORY, at=at)
+            try:
+                for inner in self._disk.listdir(inside):
+                    with suppress(FileNotFoundError):
+                        if stat.S_ISDIR(self._disk.lstat(inner, at=inside).st_mode):
+                            self._empty(inside, inner)
+                        else:
+                            self._disk.unlink(inner, at=inside)
+            finally:
+                self._disk.close(inside)
+            self._disk.rmdir(name, at=at)
 
     # ------------------------------------------------------------------ directories
 
