@@ -64,7 +64,8 @@ KILLS = [
     case(key, mode, point, slow=mode != framework.modes[0] and point not in QUICK_POINTS)
     for key, framework in FRAMEWORKS.items()
     for mode in framework.modes
-    for point in (framework.points if mode == framework.modes[0] else FEW_POINTS)
+    for point in framework.points
+    if mode == framework.modes[0] or point in FEW_POINTS
 ]
 OTHER_MODES = [
     case(key, mode, slow=mode != framework.modes[-1])
@@ -141,6 +142,7 @@ STREAMING = [
     ("anthropic", "stream"),
     ("openai", "stream"),
     ("openai", "async-stream"),
+    ("claude", "stream"),
 ]
 STREAMS = [case(*one) for one in STREAMING]
 
@@ -223,8 +225,15 @@ def check_child(agent: Agent, session: str) -> None:
     assert len([e for e in stored if e["type"] == "assistant/message"]) == 2, "the child's is here"
 
 
-@pytest.mark.parametrize("framework", [case("openai_agents")])
-@pytest.mark.parametrize("mode", ["run", "stream"])
+AS_TOOLS = [
+    case("openai_agents", "run"),
+    case("openai_agents", "stream"),
+    case("claude", "query"),
+    case("claude", "stream"),
+]
+
+
+@pytest.mark.parametrize(("framework", "mode"), AS_TOOLS)
 def test_an_agent_as_tool_has_a_session_of_its_own_and_its_tools_are_gated_there(
     daemon: DaemonProcess, tmp_path: Path, bench: Bench, mode: str
 ) -> None:

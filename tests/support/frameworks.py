@@ -80,7 +80,7 @@ FRAMEWORKS = {
     "claude": Framework(
         "claude_agent_sdk",
         "Claude Agent SDK",
-        ("query",),
+        ("query", "stream"),
         parallel=False,
         points=("before-request-1", "in-request-1", "before-tool-1", "in-tool", "after-one-result"),
         told="the run ends with the reason, and `failure` keeps the error",

@@ -14,12 +14,15 @@ from uuid import uuid4
 
 import anyio
 
+from dsh_client.adapters import anthropic_messages
+from dsh_client.adapters.claude_children import Children
 from dsh_client.adapters.recorder import Recorder
 from dsh_client.adapters.seam import as_list, aside, jsonable, load
+from dsh_client.errors import MisuseError
 from dsh_client.exchange import as_object
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 
     from dsh_client.adapters.held import Settings
     from dsh_client.shapes import Json
@@ -30,6 +33,9 @@ OVERLAP_S = 600.0
 """How long a call waits for the one before it to tell its result; after that the earlier one counts as failed."""
 
 _HOOK_LIMIT_S = OVERLAP_S * 2
+
+_SHOWN_WITHIN_S = 1.0
+"""How long a hook waits for its call's answer to be shown to who watches the messages; they come on two ways."""
 
 
 def with_dshd(options: Any = None, session: str | None = None, **settings: Unpack[Settings]) -> Any:
@@ -46,19 +52,59 @@ def with_dshd(options: Any = None, session: str | None = None, **settings: Unpac
     return replace(options, hooks=hooks)
 
 
+async def watched(messages: AsyncIterable[Any], options: Any) -> AsyncIterator[Any]:
+    """Yield the messages of a run, and record the pieces among them: `watched(query(…, options=options), options)`.
+
+    There are pieces where the options have `include_partial_messages=True`.
+
+    Raises:
+        MisuseError: The options have no hooks of ours.
+    """
+    gate = _gate_of(options)
+    gate.is_watched = True
+    try:
+        async for message in messages:
+            await gate.saw(message)
+            yield message
+    finally:
+        gate.is_watched = False
+
+
+def _gate_of(options: Any) -> DshdHooks:
+    hooks: dict[str, list[Any]] = options.hooks or {}
+    for matcher in hooks.get("PreToolUse", []):
+        for hook in matcher.hooks:
+            found = getattr(hook, "__self__", None)
+            if isinstance(found, DshdHooks):
+                return found
+    raise MisuseError("these options have no session; make them by with_dshd(options, …) first")
+
+
 class DshdHooks:
     """The hooks of one session.
 
     Calls of one answer come one by one, without the answer: each is recorded as a step of its own, and the next waits
-    for the result of the one before. Tools of sub-agents run inside of the tool that started the sub-agent.
+    for the result of the one before. A sub-agent has hooks like these, and a session, of its own.
 
     Attributes:
         recorder: The session; `recorder.flush()` opens the latch after a failure, `recorder.close()` gives it up.
         failure: What stopped the run, since no exception reaches the caller.
+        is_watched: Whether somebody shows the run's messages to `saw`.
     """
 
-    def __init__(self, recorder: Recorder, model: str | None) -> None:
-        """Record into a session; the hooks are not told the model."""
+    def __init__(
+        self, recorder: Recorder, model: str | None, children: Children[DshdHooks] | None = None
+    ) -> None:
+        """Record into a session; the hooks are not told the model. Sub-agents of sub-agents share `children`."""
+        self._model = model
+        self._children = children or Children(self._child)
+        self._is_root = children is None
+        self.is_watched = False
+        self._shown: set[str] = set()
+        self._news = anyio.Event()
+        self._pieces = anthropic_messages.Pieces()
+        self._first_call: str | None = None
+        self._later: dict[str, list[Json]] = {}
         self.recorder = recorder
         self._header: Json = {"config": {"provider": "anthropic", "model": model or "claude-code"}}
         self.failure: BaseException | None = None
@@ -73,6 +119,8 @@ class DshdHooks:
             "PostToolUse": self.after_tool,
             "PostToolUseFailure": self.after_tool,
             "Stop": self.stopped,
+            "SubagentStart": self.agent_started,
+            "SubagentStop": self.agent_stopped,
         }
 
     async def prompted(self, told: Any, _call_id: Any, _context: Any) -> Any:
@@ -89,11 +137,14 @@ class DshdHooks:
 
     async def before_tool(self, told: Any, call_id: Any, _context: Any) -> Any:
         """Let a body run when its start is durable."""
+        child = self._children.of(told.get("agent_id"))
         try:
-            if told.get("agent_id"):
+            self._children.check()
+            if self._is_root and told.get("agent_id"):
                 await aside(self.recorder.check, None)
-                return {}
+                return {} if child is None else await child.before_tool(told, call_id, _context)
             await self._turn_comes()
+            await self._is_shown(told.get("tool_use_id") or call_id)
             await aside(self._start, told, told.get("tool_use_id") or call_id)
         except Exception as failure:  # noqa: BLE001  likewise
             self._settled()
@@ -106,10 +157,13 @@ class DshdHooks:
 
     async def after_tool(self, told: Any, call_id: Any, _context: Any) -> Any:
         """Record what a tool gave, or that it failed."""
-        if told.get("agent_id"):
-            return {}
+        if self._is_root and told.get("agent_id"):
+            child = self._children.of(told["agent_id"])
+            return {} if child is None else await child.after_tool(told, call_id, _context)
         call_id = told.get("tool_use_id") or call_id
         failed = "error" in told
+        if failed:
+            self._children.failed(call_id)
         given = told.get("error") if failed else told.get("tool_response")
         result = {"content": _blocks(given), "isError": failed}
         try:
@@ -123,11 +177,72 @@ class DshdHooks:
 
     async def stopped(self, told: Any, _call_id: Any, _context: Any) -> Any:
         """Record the last answer and end the turn."""
+        words = told.get("last_assistant_message") or ""
         try:
-            await aside(self._stopped, told.get("last_assistant_message") or "")
+            if words:
+                await self._is_shown(words)
+            await aside(self._stopped, words)
         except Exception as failure:  # noqa: BLE001  likewise
             return self._stop(failure)
         return {}
+
+    async def agent_started(self, told: Any, _call_id: Any, _context: Any) -> Any:
+        """Give a sub-agent a session of its own, and take the checkpoint of its first request."""
+        try:
+            begun = self._children.begin(told["agent_id"])
+            if begun is not None:
+                await aside(begun[0]._prompted, begun[1])  # noqa: SLF001  of the same class
+        except Exception as failure:  # noqa: BLE001  likewise
+            self._children.failure = failure
+            return self._stop(failure)
+        return {}
+
+    async def agent_stopped(self, told: Any, call_id: Any, _context: Any) -> Any:
+        """End a sub-agent's turn, and give its session up."""
+        child = self._children.end(told["agent_id"])
+        if child is None:
+            return {}
+        found = await child.stopped(told, call_id, _context)
+        try:
+            await aside(child.recorder.close)
+        except Exception as failure:  # noqa: BLE001  likewise
+            return self._stop(failure)
+        return found
+
+    # -- what a watcher shows -----------------------------------------------------------------------------------------
+
+    async def saw(self, message: Any) -> None:
+        """Record a piece of the stream; of other messages, note that they were shown."""
+        if getattr(message, "parent_tool_use_id", None) is not None:
+            return  # a sub-agent's
+        if isinstance(message, _sdk.StreamEvent):
+            await self._piece(message.event)
+        elif isinstance(message, _sdk.AssistantMessage):
+            blocks = [getattr(b, "id", None) or getattr(b, "text", None) for b in message.content]
+            self._shown.update(block for block in blocks if block)
+            self._news.set()
+            self._news = anyio.Event()
+
+    async def _piece(self, event: Json) -> None:
+        if event.get("type") == "message_start":
+            self._pieces, self._first_call = anthropic_messages.Pieces(), None
+            if self._open is None and not self.recorder.awaits_answer:
+                await aside(self.recorder.request, self._header)
+        self._pieces.take(event)
+        while self._pieces.fresh:
+            piece = self._pieces.fresh.pop(0)
+            call_id = piece.get("id")
+            self._first_call = self._first_call or call_id
+            if call_id == self._first_call or call_id is None:
+                await self.recorder.achunk(piece)
+            else:
+                self._later.setdefault(call_id, []).append(piece)  # for the step that it will have
+
+    async def _is_shown(self, what: str) -> None:
+        """Wait until the answer that a hook belongs to was shown, pieces first, where somebody watches."""
+        with anyio.move_on_after(_SHOWN_WITHIN_S):
+            while self.is_watched and what not in self._shown:
+                await self._news.wait()
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -146,8 +261,14 @@ class DshdHooks:
         if free is not None:
             free.set()
 
+    def _child(self, session: str, settings: Settings) -> DshdHooks:
+        recorder = Recorder(session, "claude-agent-sdk", settings)
+        return DshdHooks(recorder, self._model, self._children)
+
     def _stop(self, failure: BaseException) -> Json:
         self.failure = self.failure or failure
+        if not self._is_root:
+            self._children.failure = self._children.failure or failure
         return {"continue_": False, "stopReason": f"dshd: {failure}"}
 
     def _prompted(self, prompt: str) -> str:
@@ -170,6 +291,8 @@ class DshdHooks:
             self.recorder.request(
                 self._header
             )  # the model was asked without us: only the log is told
+        for piece in self._later.pop(call_id, []):
+            self.recorder.chunk(piece)
         arguments = json.dumps(jsonable(told["tool_input"]), ensure_ascii=False)
         block = {
             "type": "tool-call",
@@ -182,7 +305,8 @@ class DshdHooks:
         short = self.recorder.effect_of(
             full.rsplit("__", 1)[-1], None
         )  # as its MCP server calls it
-        self.recorder.start_tool(call_id, self.recorder.effect_of(full, short))
+        key = self.recorder.start_tool(call_id, self.recorder.effect_of(full, short))
+        self._children.called(told, call_id, key, self.recorder)
 
     def _stopped(self, words: str) -> None:
         if not self.recorder.awaits_answer:

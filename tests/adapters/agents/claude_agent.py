@@ -13,13 +13,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import fake_messages
 from bench import PROMPT, TOOLS, Bench, Said
-from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, create_sdk_mcp_server, query, tool
+from claude_agent_sdk import (
+    AgentDefinition,
+    ClaudeAgentOptions,
+    ResultMessage,
+    create_sdk_mcp_server,
+    query,
+    tool,
+)
 
 from dsh_client.adapters import keys
-from dsh_client.adapters.claude import with_dshd
+from dsh_client.adapters.claude import watched, with_dshd
 
 bench = Bench()
 recorders: list[Any] = []
+QUESTION = "What does it cost?"
 
 
 def said(messages: list[Any]) -> list[Said]:
@@ -40,6 +48,8 @@ def answer(body: dict[str, Any]) -> list[dict[str, Any]]:
     if not any(t["name"].startswith("mcp__bench__") for t in body.get("tools", [])):
         return [{"type": "text", "text": "a title"}]
     history = said(body["messages"])
+    if "delegate" in bench.options:
+        return team(history)
     cut_off = [
         one
         for one in history
@@ -62,6 +72,19 @@ def answer(body: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def team(history: list[Said]) -> list[dict[str, Any]]:
+    """What the clerk's model and the expert's say: the clerk asks the expert, who looks a price up."""
+    answered = any(one.role == "tool" for one in history)
+    if any(QUESTION in one.text for one in history if one.role == "user"):
+        look = {"id": "inner-look", "name": "mcp__bench__look", "input": {"what": "price"}}
+        return [{"type": "text", "text": "4.20"} if answered else {"type": "tool_use", **look}]
+    if answered:
+        return [{"type": "text", "text": "all done"}]
+    asked: dict[str, Any] = {"description": "price", "prompt": QUESTION}
+    asked |= {"subagent_type": "expert", "run_in_background": False}
+    return [{"type": "tool_use", "id": "call-expert", "name": "Agent", "input": asked}]
+
+
 def made(name: str) -> Any:
     @tool(name, f"{name} it", {"what": str})
     async def run(arguments: Any) -> Any:
@@ -81,7 +104,11 @@ async def main() -> None:
     options = ClaudeAgentOptions(
         mcp_servers={"bench": server},
         allowed_tools=[f"mcp__bench__{name}" for name in TOOLS],
-        tools=[],
+        tools=["Agent"] if "delegate" in bench.options else [],
+        agents={
+            "expert": AgentDefinition("Knows prices.", "Know prices.", tools=["mcp__bench__look"])
+        },
+        include_partial_messages=bench.options.get("mode") == "stream",
         model="claude-sonnet-4-5",
         setting_sources=[],
         cwd=str(bench.folder),
@@ -100,7 +127,10 @@ async def main() -> None:
     recorders.append(hooks.recorder)
     bench.arm(hooks.recorder)
     found = None
-    async for message in query(prompt=PROMPT, options=gated):
+    messages = query(prompt=PROMPT, options=gated)
+    if bench.options.get("mode") == "stream":
+        messages = watched(messages, gated)
+    async for message in messages:
         if isinstance(message, ResultMessage):
             found = message
     print(found.result if found else None)

@@ -57,12 +57,14 @@ def streamed(model: str, content: list[dict[str, Any]]) -> bytes:
         at = {"index": index}
         if block["type"] == "text":
             first: dict[str, Any] = {"type": "text", "text": ""}
-            delta = {"type": "text_delta", "text": block["text"]}
+            deltas = [{"type": "text_delta", "text": block["text"]}]
         else:
             first = {**block, "input": {}}
-            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+            given = json.dumps(block["input"])
+            halves = given[: len(given) // 2], given[len(given) // 2 :]
+            deltas = [{"type": "input_json_delta", "partial_json": half} for half in halves]
         events.append({"type": "content_block_start", **at, "content_block": first})
-        events.append({"type": "content_block_delta", **at, "delta": delta})
+        events += [{"type": "content_block_delta", **at, "delta": delta} for delta in deltas]
         events.append({"type": "content_block_stop", **at})
     reason = {"stop_reason": "tool_use" if uses else "end_turn", "stop_sequence": None}
     events += [{"type": "message_delta", "delta": reason, "usage": usage}, {"type": "message_stop"}]
