@@ -74,6 +74,7 @@ def test_a_daemon_that_does_not_run_is_exit_code_3(
         "top": none,
         "stop": none,
         "metrics": none,
+        "trash": none,
         "rpc": ["daemon.status"],
         "diff": ["a1", "b1"],
         "rename": ["a1", "title"],

@@ -84,7 +84,7 @@ def dshctl(daemon: DaemonProcess, capsysbinary: pytest.CaptureFixture[bytes]) ->
 
 
 def imported(dshctl: Dshctl, kind: str, *paths: Path) -> tuple[int, list[dict[str, Any]]]:
-    code = dshctl("-o", "json", "import", "--from", kind, *map(str, paths))
+    code = dshctl("-o", "json", "import", "--again", "--from", kind, *map(str, paths))
     return code, json.loads(dshctl.out)["imported"]
 
 
@@ -236,14 +236,14 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_next(dshctl: Dshctl, tmp_p
     assert "No such file" in one["error"]
     assert "Is a directory" in other["error"]
     assert last["error"] is None
-    assert dshctl("import", "--from", "openai", str(tmp_path / "missing")) == 1
+    assert dshctl("import", "--again", "--from", "openai", str(tmp_path / "missing")) == 1
     assert "was not imported: cannot read" in dshctl.err
 
 
 def test_an_id_can_be_chosen_but_never_one_that_is_taken(dshctl: Dshctl, tmp_path: Path) -> None:
     path = tmp_path / "chat"
     path.write_bytes(foreign.OPENAI_WHOLE)
-    words = ("import", "--from", "openai", "--as", "weather", str(path))
+    words = ("import", "--again", "--from", "openai", "--as", "weather", str(path))
     assert "weather, 21 events" in dshctl.text(*words)
     assert dshctl(*words) == 1
     assert "[SESSION_EXISTS]" in dshctl.err
@@ -277,7 +277,7 @@ def test_a_session_whose_import_is_interrupted_does_not_stay(
     monkeypatch.setattr(archive.Archive, "end", interrupted)
     path = tmp_path / "chat"
     path.write_bytes(foreign.OPENAI_WHOLE)
-    assert dshctl("import", "--from", "openai", "--as", "stopped", str(path)) == 130
+    assert dshctl("import", "--again", "--from", "openai", "--as", "stopped", str(path)) == 130
     assert "stopped" not in {one["id"] for one in daemon.call("session.list")["sessions"]}
     assert "stopped" in dshctl.text("list", "--deleted", "-q")
 
@@ -285,7 +285,7 @@ def test_a_session_whose_import_is_interrupted_does_not_stay(
 def test_the_report_for_people_names_lines(dshctl: Dshctl, tmp_path: Path) -> None:
     path = tmp_path / "torn"
     path.write_bytes(foreign.CODEX_TORN)
-    assert dshctl("import", "--from", "codex", str(path)) == 1
+    assert dshctl("import", "--again", "--from", "codex", str(path)) == 1
     assert "  damage: a torn record: 1 (line 4)\n" in dshctl.out
     assert "  kept: record 'session_meta': 1 (line 1)\n" in dshctl.out
 
@@ -305,6 +305,6 @@ def test_progress_is_shown_on_a_terminal_only(
     path.write_bytes(foreign.CODEX_WHOLE)
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
-    assert dshctl("import", "--from", "codex", str(path)) == 0
+    assert dshctl("import", "--again", "--from", "codex", str(path)) == 0
     assert "\rimporting rollout\\x1b.jsonl: " in screen.getvalue()
     assert os.linesep not in screen.getvalue()

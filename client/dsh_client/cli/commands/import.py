@@ -1,7 +1,8 @@
 """`dshctl import`: what other programs wrote, as archived sessions that say where they come from.
 
 The rule: a file is read and never changed, nothing in it is lost without a word, and a session is there whole or not at
-all. What was not understood is told, by kind and line.
+all; what a killed import left says so in its title, and goes into the trash when the file is imported again. What was
+not understood is told, by kind and line.
 """  # noqa: N999  # a verb's module has the verb's name
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dsh_client.cli.context import UsageError
 from dsh_client.cli.figures import counted
 from dsh_client.cli.importing.files import KINDS, Import
+from dsh_client.cli.importing.known import Known
 from dsh_client.cli.importing.meter import Meter
 from dsh_client.errors import ClientError
 from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK, DshdError
@@ -33,6 +35,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="without it: a bundle of dshctl export. "
         + "; ".join(f"{name}: {text}" for name, text in KINDS.items()),
     )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="import a file once more that a session holds already; without it, that session is told",
+    )
     parser.add_argument("--as", dest="wanted", metavar="ID", help="the new session's id")
     parser.epilog = (
         "Each becomes an archived session (dshctl list --archived). The exit code is 1 where a file was damaged.\n\n"
@@ -52,10 +59,10 @@ def run(arguments: Namespace, context: Context) -> int:
 
         return take_in(arguments.files, arguments.wanted, context)
     reports: list[dict[str, Any]] = []
-    meter = Meter()
+    meter, known = Meter(), Known(context)
     try:
         for path in arguments.files:
-            found = _one(path, arguments, context, meter)
+            found = _one(path, arguments, context, (meter, known))
             reports.append(found)
             if context.out.form == "jsonl":
                 context.out.json(found)
@@ -69,11 +76,14 @@ def run(arguments: Namespace, context: Context) -> int:
     return EXIT_FAILURE if failed else EXIT_OK
 
 
-def _one(path: str, arguments: Namespace, context: Context, meter: Meter) -> dict[str, Any]:
+def _one(
+    path: str, arguments: Namespace, context: Context, shared: tuple[Meter, Known]
+) -> dict[str, Any]:
+    meter, known = shared
     job = Import(context, arguments.kind, path, arguments.wanted)
     error = None
     try:
-        job.run(meter)
+        job.run(meter, known, again=arguments.again)
     except OSError as failure:
         error = f"cannot read {path!r}: {failure.strerror or failure}"
     except DshdError as failure:
@@ -84,15 +94,28 @@ def _one(path: str, arguments: Namespace, context: Context, meter: Meter) -> dic
         raise
     meter.clear()
     sessions = [{"id": one["id"], "events": one["nextSeq"]} for one in job.sessions]
-    return {"file": path, "sessions": sessions, "error": error, **job.report.document()}
+    return {
+        "file": path,
+        "sessions": sessions,
+        "already": job.already,
+        "putAway": job.put_away,
+        "error": error,
+        **job.report.document(),
+    }
 
 
 def _tell(found: dict[str, Any], context: Context) -> None:
     out = context.out
     for session in found["sessions"]:
         out.line(f"{found['file']}: {session['id']}, {counted(session['events'], 'event')}")
+    for one in found["putAway"]:
+        out.note(f"{one}, what a broken-off import of {found['file']} had left, is in the trash")
     if found["error"]:
         out.note(f"dshctl: {found['file']} was not imported: {found['error']}")
+        return
+    if found["already"]:
+        held = ", ".join(found["already"])
+        out.line(f"{found['file']} was imported before: {held}; to do it once more, add --again")
         return
     out.line(
         f"  {counted(found['messages'], 'message')}, {counted(found['calls'], 'call')}, "

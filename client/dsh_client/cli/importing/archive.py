@@ -1,7 +1,8 @@
 """Writing what was read of one conversation as a session: through the daemon, archived, its source marked.
 
-The rule: a session that could not be written to its end does not stay in the list; everything in it that is not a turn,
-a message or a call is an event that any reader may ignore.
+The rule: a session that could not be written to its end does not stay in the list, and where nobody could take it away
+(a killed import) its title says what it is; everything in it that is not a turn, a message or a call is an event that
+any reader may ignore.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from dsh_client.cli.importing.carrying import (
     carried,
     is_light,
     text_parts,
+    visible,
     weight,
 )
 from dsh_client.cli.importing.course import Course
+from dsh_client.cli.importing.known import SOURCE, UNFINISHED
 from dsh_client.errors import ClientError
 from dsh_protocol.errors import DshdError
 
@@ -28,10 +31,10 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-SOURCE = "import/source"
 RECORD = "import/record"
 REPORT = "import/report"
 _BATCH_EVENTS = 500
+_NAME_CHARS = 200
 
 
 class Archive:
@@ -40,12 +43,11 @@ class Archive:
     Args:
         context: Calls the daemon.
         header: Parameters of `session.create`.
-        source: What is said of the file.
         report: What the import finds.
     """
 
-    def __init__(self, context: Context, header: Json, source: Json, report: Report) -> None:
-        """Take the session's id; nothing is on disk before the first batch."""
+    def __init__(self, context: Context, header: Json, report: Report) -> None:
+        """Take the session's id; nothing is on disk before `begin`."""
         self._context = context
         self._report = report
         made = context.call("session.create", header)
@@ -55,6 +57,12 @@ class Archive:
         self._batch: list[Json] = []
         self._bytes = self._values = 0
         self.course = Course(self._emit, report)
+
+    def begin(self, source: Json) -> None:
+        """Mark the session as unfinished, then give it its first event."""
+        self._context.call("session.flush", {"id": self.id, "writer": self._writer})
+        name = visible(str(source["file"]).rpartition("/")[2])[:_NAME_CHARS]
+        self._context.call("session.setLabel", {"id": self.id, "title": UNFINISHED + name})
         self._emit({"type": SOURCE, "data": carried(source), "ignorable": True})
 
     def keep(self, line: int, kind: str, value: Any, time: int | None = None) -> None:
@@ -82,8 +90,8 @@ class Archive:
             self._emit({"type": RECORD, "data": data, "ignorable": True})
         self._report.taken["kept"] += 1
 
-    def end(self, source: Json) -> Json:
-        """Close the session and archive it; return it as the daemon shows it then."""
+    def end(self, source: Json) -> None:
+        """Close the session. It is marked as unfinished until the whole file is through."""
         self.course.end()
         found = {**source, **self._report.document()}
         self._emit({"type": REPORT, "data": carried(found), "ignorable": True})
@@ -91,8 +99,11 @@ class Archive:
         handle = {"id": self.id, "writer": self._writer}
         self._context.call("session.flush", handle)
         self._context.call("session.close", handle)
-        labelled: Json = self._context.call("session.setLabel", {"id": self.id, "archived": True})
-        return labelled["session"]  # type: ignore[no-any-return]  # the wire says so
+
+    def archive(self) -> Json:
+        """Take the mark away and archive the session; return it as the daemon shows it then."""
+        labels = {"id": self.id, "title": "", "archived": True}
+        return self._context.call("session.setLabel", labels)["session"]  # type: ignore[no-any-return]  # the wire says so
 
     def abandon(self) -> None:
         """Take back what was written; what cannot be taken back lies in the list, unfinished."""

@@ -1,6 +1,7 @@
 """One file of another program becomes one session, or one for each conversation in it.
 
-The rule: a file is read once, as far as it went when it was opened, and never written.
+The rule: a file is read as far as it went when it was opened, once for its digest and once for what it says, and never
+written. Its sessions are there when all of them are.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dsh_client.cli.context import Context
+    from dsh_client.cli.importing.known import Known
     from dsh_client.cli.importing.lines import Piece
     from dsh_client.cli.importing.meter import Meter
     from dsh_client.cli.importing.reader import Reader
@@ -64,21 +66,28 @@ class Import:
         """Nothing is read yet."""
         self.report = Report()
         self.sessions: list[Json] = []
+        self.already: list[str] = []
+        self.put_away: list[str] = []
         self._context = context
         self._kind = kind
         self._path = path
         self._wanted = session_id
-        self._archive: Archive | None = None
+        self._archives: list[Archive] = []
         self._source: Json = {}
         self._cwd: str | None = None
         self._hash = hashlib.sha256()
 
-    def run(self, meter: Meter) -> Json:
-        """Read and write; return what is to be told.
+    def run(self, meter: Meter, known: Known, *, again: bool) -> None:
+        """Read and write, unless the same file was imported before.
+
+        Args:
+            meter: Shows how far it is.
+            known: What was imported before.
+            again: Import it whether it was or not.
 
         Raises:
             OSError: The file cannot be read.
-            DshdError, ClientError: A session could not be written; it was taken back.
+            DshdError, ClientError: A session could not be written; all of this file were taken back.
         """
         reader_type = reader_of(self._kind)
         with open(self._path, "rb") as file:  # noqa: PTH123  # pathlib costs 5 ms at start
@@ -87,22 +96,31 @@ class Import:
                 "from": self._kind,
                 "file": os.fsencode(os.path.abspath(self._path)).decode("utf-8", "replace"),  # noqa: PTH100  # pathlib costs 5 ms at start
                 "bytes": size,
+                "sha256": _digest_of(file, size),
                 "importedAt": now_ms(),
                 "by": f"dshctl {VERSION}",
             }
             meter.begin(os.path.basename(self._path))  # noqa: PTH119  # likewise
             self._cwd = _first_cwd(file, reader_type)
-            watched = _Watched(file, size, self._hash, meter)
+            self.put_away = known.put_away(self._source, self._cwd)
+            if not again:
+                self.already = known.holding(self._source["sha256"], self._cwd)
+            if self.already:
+                return
             try:
-                reader = reader_type(self._begin, self.report)
-                for piece in self._pieces(watched, reader):
-                    reader.piece(piece)
-                self._finish()
+                self._write(_Watched(file, size, self._hash, meter), reader_type)
             except BaseException:
-                if self._archive is not None:
-                    self._archive.abandon()
+                for archive in self._archives:
+                    archive.abandon()
                 raise
-        return {"file": self._path, "sessions": self.sessions, **self.report.document()}
+        known.add(self.sessions, self._source, self._cwd)
+
+    def _write(self, watched: _Watched, reader_type: type[Reader]) -> None:
+        reader = reader_type(self._begin, self.report)
+        for piece in self._pieces(watched, reader):
+            reader.piece(piece)
+        self._finish()
+        self.sessions = [one.archive() for one in self._archives]
 
     def _pieces(self, watched: _Watched, reader: Reader) -> Iterator[Piece]:
         if self._kind == "openai" and watched.size <= documents.LARGEST:
@@ -122,13 +140,26 @@ class Import:
             header["id"], self._wanted = self._wanted, None
         if self._cwd is not None:
             header["cwd"] = self._cwd
-        self._archive = Archive(self._context, header, self._source, self.report)
-        return self._archive
+        archive = Archive(self._context, header, self.report)
+        self._archives.append(archive)  # from here on it is taken back where anything fails
+        archive.begin(self._source)
+        return archive
 
     def _finish(self) -> None:
-        if self._archive is not None:
-            self.sessions.append(self._archive.end({"sha256": self._hash.hexdigest()}))
-        self._archive = None
+        """End the conversation that was written last."""
+        if self._archives:
+            self._archives[-1].end({"sha256": self._hash.hexdigest()})
+
+
+def _digest_of(file: BinaryIO, size: int) -> str:
+    """Return the digest of a file's first `size` bytes, and go back to its beginning."""
+    digest = hashlib.sha256()
+    left = size
+    while left > 0 and (piece := file.read(min(left, lines.PART))):
+        digest.update(piece)
+        left -= len(piece)
+    file.seek(0)
+    return digest.hexdigest()
 
 
 class _Watched(io.RawIOBase):
