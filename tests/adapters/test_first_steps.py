@@ -112,7 +112,7 @@ def check_it_goes_on(machine: Machine, program: str) -> None:
         assert "tea" in listed
 
 
-@pytest.mark.parametrize("framework", [case(one) for one in NAMES])
+@pytest.mark.parametrize("framework", [case(one, slow=one == "pydantic_ai") for one in NAMES])
 def test_the_ten_lines_go_on_after_a_kill(home: Path, framework: str) -> None:
     check_it_goes_on(Machine(home, Path(sys.executable).parent), documented(NAMES[framework]))
 

@@ -15,7 +15,7 @@ from dsh_client.adapters import openai_items as translate
 from dsh_client.adapters.effects import declared
 from dsh_client.adapters.held import Settings
 from dsh_client.adapters.keys import Child, child_of
-from dsh_client.adapters.openai_agents_streams import Requests
+from dsh_client.adapters.openai_agents_streams import Requests, Watched
 from dsh_client.adapters.recorder import Recorder
 from dsh_client.adapters.seam import aside, load
 
@@ -330,7 +330,7 @@ def _call_id(context: Any) -> str:
 
 
 async def _header(context: Any, agent: Any, system_prompt: str | None) -> Json:
-    model = agent.model
+    model = agent.model.given if isinstance(agent.model, Watched) else agent.model
     name = model if isinstance(model, str) else getattr(model, "model", None)
     provider = "openai" if model is None or isinstance(model, str) else type(model).__name__
     header: Json = {"config": {"provider": provider, "model": str(name or "default")}}

@@ -36,16 +36,21 @@ _all: weakref.WeakSet[Requests] = weakref.WeakSet()
 
 def watched(model: Any) -> Any:
     """Return the model, by its name or itself, so that what it streams is recorded; makes it stream nothing."""
-    named = model is None or isinstance(model, str)
-    return Watched(_agents.MultiProvider().get_model(model) if named else model)
+    return Watched(model)
 
 
 class Watched(_agents.Model):  # type: ignore[misc]  # untyped where openai-agents is not installed
-    """A model like the one that it stands before."""
+    """A model like the one that it stands before.
 
-    def __init__(self, inner: Any) -> None:
+    Attributes:
+        given: The model as it was given: by its name or itself.
+    """
+
+    def __init__(self, given: Any) -> None:
         """Stand before a model."""
-        self._inner = inner
+        self.given: Any = given
+        named = given is None or isinstance(given, str)
+        self._inner: Any = _agents.MultiProvider().get_model(given) if named else given
 
     def __getattr__(self, name: str) -> Any:
         """Be in all else what the model is, its name included."""
