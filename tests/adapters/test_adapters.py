@@ -167,7 +167,7 @@ def test_a_stream_that_is_killed_leaves_the_pieces_that_were_sent(
     daemon: DaemonProcess, tmp_path: Path, bench: Bench, mode: str
 ) -> None:
     agent = bench.agent(daemon, tmp_path, f"mode={mode}", "slow=yes")
-    assert agent.run("piece-2")[0] == -9
+    assert agent.run("piece-3")[0] == -9  # the third itself may not have left
     assert sent_pieces(agent, 2), agent.events()
     code, output = agent.run("none")
     assert code == 0, output
@@ -180,12 +180,12 @@ def test_a_stream_that_is_killed_leaves_the_pieces_that_were_sent(
 
 
 def sent_pieces(agent: Agent, count: int) -> bool:
-    """Whether so many pieces, and no answer, come to be stored: what is on its way arrives after the kill."""
+    """Whether so many pieces or more, and no answer, come to be stored: what is on its way arrives after the kill."""
     deadline = time.monotonic() + 20.0
     kinds: list[str] = []
     while kinds.count("assistant/chunk") < count and time.monotonic() < deadline:
         kinds = [event["type"] for event in agent.events()]
-    return kinds.count("assistant/chunk") == count and "assistant/message" not in kinds
+    return kinds.count("assistant/chunk") >= count and "assistant/message" not in kinds
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -251,6 +251,18 @@ def test_an_agent_as_tool_has_a_session_of_its_own_and_its_tools_are_gated_there
     told = daemon.call("session.read", id=child["id"])["events"]
     (inner,) = [event["data"] for event in told if event["type"] == "tool/call"]
     assert inner["callId"] == "inner-look"
+
+
+@pytest.mark.parametrize("fault", ["daemon gone", "disk full"])
+@pytest.mark.parametrize(
+    ("framework", "mode"), [case("openai_agents", "run", slow=True), case("claude", "query")]
+)
+def test_what_strikes_inside_of_such_an_agent_stops_it_and_its_caller(
+    tmp_path: Path, bench: Bench, mode: str, fault: str
+) -> None:
+    with daemon_for(fault, tmp_path / "daemon") as own:
+        agent = bench.agent(own, tmp_path / "agent", "delegate=tool", f"mode={mode}")
+        check_stopped_by(fault, "in-body", agent)
 
 
 EXAMPLES = {

@@ -1,7 +1,7 @@
 """Claude Agent SDK: `query(prompt=…, options=with_dshd(options, "my-session"))`.
 
-Hooks gate the prompt and the tools. The model cannot be gated after the first request of a turn, for no hook comes
-before it: see ADAPTERS.md. The one rule: a tool that may not run is denied **and** the run is told to stop, for either
+Hooks gate the prompt and the tools, and what the model is asked after a tool: no hook comes before that request, so the
+one after the tool takes its checkpoint. The one rule: a tool that may not run is denied **and** the run is told to stop, for either
 alone lets something further happen. No hook of ours raises, since a hook that raises lets the tool run.
 """
 
@@ -156,7 +156,7 @@ class DshdHooks:
         return {}
 
     async def after_tool(self, told: Any, call_id: Any, _context: Any) -> Any:
-        """Record what a tool gave, or that it failed."""
+        """Record what a tool gave, or that it failed; take the checkpoint of the request that follows."""
         if self._is_root and told.get("agent_id"):
             child = self._children.of(told["agent_id"])
             return {} if child is None else await child.after_tool(told, call_id, _context)
@@ -167,7 +167,7 @@ class DshdHooks:
         given = told.get("error") if failed else told.get("tool_response")
         result = {"content": _blocks(given), "isError": failed}
         try:
-            await aside(self.recorder.finish_tool, call_id, result)
+            await aside(self._finish, call_id, result)
         except Exception as failure:  # noqa: BLE001  likewise
             return self._stop(failure)
         finally:
@@ -307,6 +307,13 @@ class DshdHooks:
         )  # as its MCP server calls it
         key = self.recorder.start_tool(call_id, self.recorder.effect_of(full, short))
         self._children.called(told, call_id, key, self.recorder)
+
+    def _finish(self, call_id: str, result: Json) -> None:
+        self.recorder.finish_tool(call_id, result)
+        self._children.check()
+        self.recorder.request(
+            self._header
+        )  # the model is asked next; or the answer's next call is told
 
     def _stopped(self, words: str) -> None:
         if not self.recorder.awaits_answer:

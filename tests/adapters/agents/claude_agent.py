@@ -74,6 +74,7 @@ def answer(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 def team(history: list[Said]) -> list[dict[str, Any]]:
     """What the clerk's model and the expert's say: the clerk asks the expert, who looks a price up."""
+    bench.note("requests", [vars(one) for one in history])
     answered = any(one.role == "tool" for one in history)
     if any(QUESTION in one.text for one in history if one.role == "user"):
         look = {"id": "inner-look", "name": "mcp__bench__look", "input": {"what": "price"}}

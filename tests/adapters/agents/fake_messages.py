@@ -61,8 +61,8 @@ def streamed(model: str, content: list[dict[str, Any]]) -> bytes:
         else:
             first = {**block, "input": {}}
             given = json.dumps(block["input"])
-            halves = given[: len(given) // 2], given[len(given) // 2 :]
-            deltas = [{"type": "input_json_delta", "partial_json": half} for half in halves]
+            parts = given[:4], given[4:8], given[8:]
+            deltas = [{"type": "input_json_delta", "partial_json": part} for part in parts]
         events.append({"type": "content_block_start", **at, "content_block": first})
         events += [{"type": "content_block_delta", **at, "delta": delta} for delta in deltas]
         events.append({"type": "content_block_stop", **at})

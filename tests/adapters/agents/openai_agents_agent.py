@@ -81,9 +81,16 @@ def tool(name: str) -> FunctionTool:
 def made(name: str) -> FunctionTool:
     if name != "look" or bench.options.get("delegate") != "tool":
         return tool(name)
-    asked = [function_call("look", {"what": "price"}, call_id="inner-look")]
-    told = [assistant_message("4.20")]
-    expert = Agent(name="expert", model=ScriptedModel([asked, told]), tools=[tool("look")])
+
+    def answer(call: Any) -> Any:
+        history = said(call.input)
+        bench.note("requests", [vars(one) for one in history])
+        if any(one.call_id for one in history):
+            return [assistant_message("4.20")]
+        return [function_call("look", {"what": "price"}, call_id="inner-look")]
+
+    model = ScriptedModel([ModelStep.respond(answer)] * 2)
+    expert = Agent(name="expert", model=model, tools=[tool("look")])
     found: FunctionTool = agent_tool(expert, name, "Ask the expert.", parameters=Question)
     return found
 
