@@ -17,6 +17,7 @@
 #   make golden        write the golden files anew from the code; then read the diff
 #   make docs          write the generated tables of PROTOCOL.md and ERRORS.md anew; make man: the manual pages
 #   make browser       exported pages in a headless Chromium (Debian's; installed if missing, as root)
+#   make viewers       ten viewers of a session that grows by 1 GB: the daemon's memory stays flat, nobody misses an event
 #   make pictures      the README's pictures, made anew from a real run
 #   make build         sdist and wheel, in dist/       make install-units   systemd units for this venv's dshd
 #   make fuzz          hostile bytes and traffic, 2 million    make soak          64 agents, killed again and again, 30 min
@@ -53,10 +54,10 @@ export PIP_ROOT_USER_ACTION := ignore
 # Names after ADAPTERS= choose; see .ci/adapters.
 ADAPTERS ?=
 
-.PHONY: help mutants crash crash-quick crash-release bitflips browser pictures adapters adapters-quick adapters-cost demo test test-fast test-slow test-alone test-all check lint types format golden docs man build install-units fuzz soak clean
+.PHONY: help mutants crash crash-quick crash-release bitflips browser viewers pictures adapters adapters-quick adapters-cost demo test test-fast test-slow test-alone test-all check lint types format golden docs man build install-units fuzz soak clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,23p'
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,24p'
 
 # An environment that is filled further, and not older than pyproject.toml, needs no second visit.
 $(RUN): pyproject.toml
@@ -139,12 +140,16 @@ docs: $(RUN)
 man: $(RUN)
 	@$(BIN)/python -m tests.golden.man
 
-# Pages and pictures are left in BROWSER_DIR to be looked at; they are not part of the tree.
+# Pages and pictures are left in BROWSER_DIR to be looked at; they are not part of the tree. .ci/run has this step where a
+# Chromium is there (some 15 s); it installs none: the package and what it needs take longer than the step is worth there.
 BROWSER_DIR ?= /tmp/dshd-browser
 
 browser: $(TESTS)
 	@tests/browser/chromium-present
 	@PYTHONPATH=tests $(BIN)/python -m browser.look --to "$(BROWSER_DIR)"
+
+viewers: $(TESTS)
+	@DSHD_VIEWED_MB=1000 $(PYTEST) -m alone tests/cli/test_many_viewers.py
 
 pictures: $(TESTS)
 	@tests/browser/chromium-present
