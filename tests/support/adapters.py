@@ -81,7 +81,8 @@ class Agent:
     def lines(self, what: str) -> list[Any]:
         """What the agent noted in all its runs."""
         path = self.folder / what
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        written = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in written]
 
     def events(self) -> list[dict[str, Any]]:
         """The stored session; empty where it never came to be."""

@@ -1,8 +1,8 @@
 """Claude Agent SDK: `query(prompt=…, options=with_dshd(options, "my-session"))`.
 
-Hooks gate the prompt and the tools, and what the model is asked after a tool: no hook comes before that request, so the
-one after the tool takes its checkpoint. The one rule: a tool that may not run is denied **and** the run is told to stop, for either
-alone lets something further happen. No hook of ours raises, since a hook that raises lets the tool run.
+Hooks gate the prompt, the tools, and what the model is asked after a tool: no hook comes before that request, so the
+one after the tool takes its checkpoint. The one rule: a tool that may not run is denied **and** the run is told to stop,
+for either alone lets something further happen. No hook of ours raises, since a hook that raises lets the tool run.
 """
 
 from __future__ import annotations
