@@ -1,7 +1,7 @@
 """Claude Agent SDK: `query(prompt=…, options=with_dshd(options, "my-session"))`.
 
 Hooks gate the prompt, the tools, and what the model is asked after a tool: no hook comes before that request, so the
-one after the tool takes its checkpoint. The one rule: a tool that may not run is denied **and** the run is told to stop,
+one after the tool takes its checkpoint. The one rule: a tool that may not run is denied **and** the run is to stop,
 for either alone lets something further happen. No hook of ours raises, since a hook that raises lets the tool run.
 """
 
