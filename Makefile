@@ -149,7 +149,7 @@ browser: $(TESTS)
 	@PYTHONPATH=tests $(BIN)/python -m browser.look --to "$(BROWSER_DIR)"
 
 viewers: $(TESTS)
-	@DSHD_VIEWED_MB=1000 $(PYTEST) -m alone tests/cli/test_many_viewers.py
+	@DSHD_VIEWED_MB=1000 $(PYTEST) -o faulthandler_timeout=900 -m alone tests/cli/test_many_viewers.py
 
 pictures: $(TESTS)
 	@tests/browser/chromium-present
