@@ -7,6 +7,7 @@ making: its answer to one would carry the exception's text. What it refuses is r
 from __future__ import annotations
 
 import logging
+from inspect import signature
 from typing import TYPE_CHECKING, Any, cast
 
 from jsonrpcserver import Success
@@ -81,6 +82,8 @@ def _wrap(name: str, handler: Callable[[Context, Any], Awaitable[Any]]) -> Calla
             wire = new_incident("rpc.fault", error, method=name).to_wire()
             raise JsonRpcError(wire["code"], wire["message"], wire["data"]) from error
 
+    # The library asks for it at every call, and finds it here instead of reading the function anew.
+    cast("Any", method).__signature__ = signature(method)
     return method
 
 
