@@ -116,7 +116,7 @@ class Session(Result, frozen=True):
         durable_seq: How many events a power cut cannot take away.
         revision: Changes whenever the file does.
         updated_at: Of a live session the last admission, else the log's mtime; epoch milliseconds.
-        title: The label's, else the last one in the log.
+        title: The label's, else the last one in the log; of one with more than 16,384 characters the first, and `…`.
         pending_calls: Call ids that have no result.
         labels: Left out where a person has put none on it.
         deleted_at: When it was put into the trash, epoch milliseconds; only of what lies there.

@@ -85,3 +85,33 @@ def test_a_checkpoint_over_the_limit_is_refused_before_anything_ran_and_the_last
             step.request(HEADER)
             step.answer("and on")
     assert shared_daemon.call("session.stat", id=fresh_id)["session"]["state"] == "idle"
+
+
+def test_a_few_sessions_with_huge_titles_or_headers_do_not_cost_everybody_the_list(
+    daemon: DaemonProcess,
+) -> None:
+    client = Client(daemon.socket, timeout=60)
+    huge = "é" * 3 * 1024 * 1024
+    for number in range(4):
+        named = {"id": f"named-{number}"}
+        writer = client.call("session.create", **named)["writer"]
+        title = {"type": "session/title", "data": {"title": huge}}
+        client.call("session.append", **named, writer=writer, events=[title])
+        client.call("session.flush", **named, writer=writer)
+        client.call("session.create", id=f"composed-{number}", agentPreset=huge)
+    found: dict[str, Any] = {}
+    cursor: dict[str, str] = {}
+    while True:
+        page = client.call("session.list", **cursor)
+        assert page["sessions"]
+        found |= {one["id"]: one for one in page["sessions"]}
+        if page["nextCursor"] is None:
+            break
+        cursor = {"cursor": page["nextCursor"]}
+    assert len(found) == 8
+    for number in range(4):
+        shown = found[f"named-{number}"]["title"]
+        assert shown == huge[: len(shown) - 1] + "…"
+        assert len(shown) < 20_000
+        assert found[f"composed-{number}"]["header"]["agentPreset"] == huge
+    client.close()

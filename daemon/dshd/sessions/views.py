@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dshd.storage.store import HolderRecord, Labels, Problem, StoredSession
 
 _UNSUPPORTED = "FORMAT_UNSUPPORTED"
+_SHOWN_TITLE_CHARS = 16 * 1024
 
 
 def problem_of(error: DshdError) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def live_view(session: Session) -> dict[str, Any]:
         "revision": f"live:{session.durable_seq}:{session.next_seq}",
         "createdAt": header.created_at,
         "updatedAt": session.updated_at,
-        "title": fold.title,
+        "title": _shown(fold.title),
         "turns": fold.turns,
         "openTurn": fold.open_turn,
         "openStep": fold.open_step,
@@ -105,12 +106,19 @@ def stored_view(
     }
     if folded is not None:
         view["nextSeq"] = view["durableSeq"] = folded.next_seq
-        view["title"], view["turns"] = folded.title, folded.turns
+        view["title"], view["turns"] = _shown(folded.title), folded.turns
         view["openTurn"], view["openStep"] = folded.open_turn, folded.open_step
         view["pendingCalls"] = list(folded.pending_calls)
     if stored.deleted_at is not None:
         view["deletedAt"] = stored.deleted_at
     return labelled(view, stored.labels)
+
+
+def _shown(title: str | None) -> str | None:
+    """Return a title as a view has it: one that is far too long to be one is cut, and whole in the log alone."""
+    if title is None or len(title) <= _SHOWN_TITLE_CHARS:
+        return title
+    return title[:_SHOWN_TITLE_CHARS] + "…"
 
 
 def labelled(view: dict[str, Any], labels: Labels | None) -> dict[str, Any]:

@@ -179,7 +179,7 @@ class ListParams(Params, frozen=True):
 
     Attributes:
         states: Only these, and those whose state is not known yet.
-        limit: 100 where absent, at most 1,000.
+        limit: 100 where absent, at most 1,000; a page ends earlier where one line holds no more.
         cursor: From the page before.
         archived: Only those that are archived, or only those that are not; all where absent.
         since: Only those with activity at or after this time, epoch milliseconds.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dsh_protocol import envelope
 from dsh_protocol.errors import InvalidParamsError
 from dsh_protocol.events import Header
 from dsh_protocol.version import FORMAT_VERSION
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _DEFAULT_LIST = 100
 _MAX_LIST = 1000
+_ENVELOPE_BYTES = 1000
+"""Of a line, for what is around the sessions of a list: the id of the call, the cursor, the total."""
 
 
 async def create(context: Context, params: methods.CreateParams) -> dict[str, Any]:
@@ -161,6 +164,9 @@ async def list_sessions(context: Context, params: methods.ListParams) -> dict[st
     else:
         cursor = _Cursor(now_ms()) if params.cursor is None else _decode_cursor(params.cursor)
         found, following = _page(views, cursor, limit)
+        most = context.services.settings.limits.max_line_bytes - _ENVELOPE_BYTES
+        if (count := _count_fitting(found, most)) < len(found):
+            found, following = _page(views, cursor, count)
     result = {
         "sessions": found,
         "nextCursor": None if following is None else _encode_cursor(following),
@@ -182,6 +188,19 @@ class _Cursor(msgspec.Struct, array_like=True, frozen=True):
     updated_at: int | None = None
     session_id: str = ""
     changed: bool = False
+
+
+def _count_fitting(views: list[dict[str, Any]], most_bytes: int) -> int:
+    """How many of the first ones fit a line, one at least: a few large sessions must not cost the list."""
+    if len(envelope.encode_result(0, views)) <= most_bytes:
+        return len(views)
+    size = count = 0
+    for view in views:
+        size += len(envelope.encode_result(0, view))
+        if size > most_bytes:
+            break
+        count += 1
+    return max(1, count)
 
 
 def _page(
