@@ -40,11 +40,13 @@ def prove(size: Size, scratch: Path) -> Iterator[Result]:
     """Take one thing after the other from a daemon; see the module."""
     end_on_signal()
     rounds = _ROUNDS[list(Size).index(size)]
-    for what, attempt in _ATTEMPTS.items():
+    for place, (what, attempt) in enumerate(_ATTEMPTS.items()):
         tried = _Tried(what)
+        own = scratch / str(place)  # a root of its own: what one limit left is not the next one's
+        own.mkdir()
         try:
             for number in range(rounds):
-                attempt(scratch, number, tried)
+                attempt(own, number, tried)
         except CannotTryError as error:
             yield not_run(_PROMISE, what, "0 lost", str(error))
             continue
