@@ -97,7 +97,8 @@ def agent_tool(
             return await inner(context, arguments)
         finally:
             _child.reset(token)
-            await aside(ours["session"].recorder.close)
+            # a thread closes it, also where this task is cancelled once more
+            await aside(ours["session"].recorder.close)  # noqa: ASYNC102
 
     tool.on_invoke_tool = invoke
     return tool
