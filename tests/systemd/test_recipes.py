@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import plistlib
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,10 @@ def starts(words: list[str]) -> bool:
 
 def test_the_launch_agent_is_a_property_list_that_starts_the_daemon() -> None:
     found = plistlib.loads(block("xml").encode())
-    program, *words = found["ProgramArguments"]
-    assert program.endswith("/dshd")
+    shell, flag, line = found["ProgramArguments"]  # launchd expands nothing by itself
+    assert (shell, flag) == ("/bin/sh", "-c")
+    given, program, *words = shlex.split(line.partition("2>>")[0])
+    assert (given, program) == ("exec", "$HOME/.local/bin/dshd")
     assert starts(words)
     assert found["Umask"] == 0o077
     assert found["KeepAlive"] == {"SuccessfulExit": False}

@@ -97,8 +97,7 @@ def agent_tool(
             return await inner(context, arguments)
         finally:
             _child.reset(token)
-            # a thread closes it, also where this task is cancelled once more
-            await aside(ours["session"].recorder.close)  # noqa: ASYNC102
+            await aside(ours["session"].recorder.close)  # noqa: ASYNC102  a thread closes it, cancelled or not
 
     tool.on_invoke_tool = invoke
     return tool
