@@ -1,7 +1,8 @@
 """Runs the proofs and prints one line for each promise: `python -m crash.run --size quick|full|release [NAME…]`.
 
-Every proof runs in a process of its own, two at a time; those that measure time run alone, after the others.
-Exits with 1 when a promise was not held, and names what could not be tried here.
+Every proof runs in a process of its own, two at a time and the longest first; those that measure time run alone, after
+the others. A result is told on standard error as soon as it is there, so that a run that is broken off keeps what it
+has; the report follows at the end. Exits with 1 when a promise was not held, and names what could not be tried here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -26,7 +28,7 @@ import msgspec
 from crash.proof import Result, Size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 TOGETHER = 2
 _HERE = (sys.executable, "-m", "crash.run")
@@ -38,40 +40,46 @@ class Proof:
 
     Args:
         name: The module.
+        takes_s: Seconds that it took at the sizes quick and full, on two cores that do nothing else: the longest first.
         limit_s: Seconds it may take at each size: quick, full, release.
         alone: It measures time, so that nothing may run beside it.
         promises: It owes a line for each; one that it did not come to is not held.
     """
 
     name: str
+    takes_s: tuple[int, int]
     limit_s: tuple[int, int, int]
     alone: bool = False
     promises: tuple[int, ...] = ()
 
+    def takes(self, size: Size) -> int:
+        """How long it took; the release size is ordered like the full one."""
+        return self.takes_s[size is not Size.QUICK]
+
 
 PROOFS: tuple[Proof, ...] = (
-    Proof("daemon", (400, 1800, 7200), promises=(1, 2, 5, 12, 34)),
-    Proof("bugs", (300, 900, 900), promises=(34,)),
-    Proof("errors", (300, 1800, 3600), promises=(5,)),
-    Proof("kills", (300, 1800, 3600), promises=(1,)),
-    Proof("doubles", (300, 1800, 3600), promises=(2,)),
-    Proof("mending", (300, 900, 900), promises=(9,)),
-    Proof("traced", (120, 120, 120), promises=(7,)),
-    Proof("tame", (300, 600, 600), promises=(7, 12, 14, 30, 32)),
-    Proof("bitflips", (120, 900, 7200), promises=(10,)),
-    Proof("repairs", (120, 1800, 1800), promises=(11,)),
-    Proof("branches", (600, 900, 900), promises=(36,)),
-    Proof("cuts", (180, 900, 7200), promises=(4,)),
-    Proof("gate", (180, 900, 7200), promises=(6,)),
-    Proof("states", (300, 1500, 14400), promises=(3, 8, 17)),
-    Proof("mutants", (10, 1800, 14400), promises=(36,)),
-    Proof("full_disk", (180, 900, 7200), promises=(13,)),
-    Proof("races", (180, 900, 7200), promises=(15,)),
-    Proof("limits", (180, 900, 7200), promises=(33,)),
-    Proof("cancellations", (300, 3600, 3600), promises=(22, 23)),
-    Proof("worlds", (200, 3600, 90_000), promises=(35,)),
-    Proof("activation", (180, 900, 7200), alone=True, promises=(16,)),
-    Proof("isolation", (300, 900, 3600), alone=True, promises=(18, 19, 20, 21, 23)),
+    Proof("daemon", (40, 574), (400, 1800, 7200), promises=(1, 2, 5, 12, 34)),
+    Proof("bugs", (40, 48), (300, 900, 900), promises=(34,)),
+    Proof("errors", (40, 904), (300, 1800, 3600), promises=(5,)),
+    Proof("kills", (50, 311), (300, 1800, 3600), promises=(1,)),
+    Proof("doubles", (15, 200), (300, 1800, 3600), promises=(2,)),
+    Proof("mending", (30, 230), (300, 900, 900), promises=(9,)),
+    Proof("traced", (5, 5), (120, 120, 120), promises=(7,)),
+    Proof("tame", (10, 30), (300, 600, 600), promises=(7, 12, 14, 30, 32)),
+    Proof("bitflips", (5, 230), (120, 900, 7200), promises=(10,)),
+    Proof("repairs", (10, 295), (120, 1800, 1800), promises=(11,)),
+    Proof("branches", (40, 45), (600, 900, 900), promises=(36,)),
+    Proof("cuts", (20, 226), (180, 900, 7200), promises=(4,)),
+    Proof("gate", (20, 117), (180, 900, 7200), promises=(6,)),
+    Proof("states", (20, 177), (300, 1500, 14400), promises=(3, 8, 17)),
+    Proof("mutants", (1, 400), (10, 1800, 14400), promises=(36,)),
+    Proof("full_disk", (5, 45), (180, 900, 7200), promises=(13,)),
+    Proof("races", (5, 45), (180, 900, 7200), promises=(15,)),
+    Proof("limits", (20, 306), (180, 900, 7200), promises=(33,)),
+    Proof("cancellations", (20, 500), (300, 3600, 3600), promises=(22, 23)),
+    Proof("worlds", (45, 1368), (200, 3600, 90_000), promises=(35,)),
+    Proof("activation", (10, 134), (180, 900, 7200), alone=True, promises=(16,)),
+    Proof("isolation", (30, 182), (300, 900, 3600), alone=True, promises=(18, 19, 20, 21, 23)),
 )
 
 
@@ -89,6 +97,7 @@ def main(words: Sequence[str] | None = None) -> int:
             f"no such proof: {', '.join(sorted(unknown))}; there are {', '.join(_names())}"
         )
     chosen = [proof for proof in PROOFS if not asked.names or proof.name in asked.names]
+    chosen.sort(key=lambda proof: -proof.takes(asked.size))
     began = time.monotonic()
     results: list[Result] = []
     with ThreadPoolExecutor(TOGETHER) as pool:
@@ -106,33 +115,56 @@ def _names() -> list[str]:
 
 def _run(proof: Proof, size: Size) -> list[Result]:
     """Run one proof in a process group of its own; whatever keeps it from its lines is a promise not held."""
-    limit = proof.limit_s[list(Size).index(size)]
+    found: list[Result] = []
+
+    def hear(one: Result) -> None:
+        if size is Size.QUICK and one.timed and one.held is False:
+            one = _unjudged(one)
+        found.append(one)
+        _tell(one)
+
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="dshd-crash-", dir=_memory()) as scratch:
-        said, fell = _ended([*_HERE, "--size", size, "--scratch", scratch, proof.name], limit)
-    sys.stderr.write(f"# {proof.name}: {time.monotonic() - began:.0f} s\n")
-    lines = said.decode().split("\n")
-    found = [msgspec.json.decode(line, type=Result) for line in lines if line.startswith("{")]
-    if size is Size.QUICK:
-        found = [_unjudged(one) if one.timed and one.held is False else one for one in found]
+        words = [*_HERE, "--size", size, "--scratch", scratch, proof.name]
+        fell, computed = _ended(words, proof.limit_s[list(Size).index(size)], hear)
+    sys.stderr.write(
+        f"# {proof.name}: {time.monotonic() - began:.0f} s, computing {computed:.0f}\n"
+    )
     missing = set(proof.promises) - {one.promise for one in found}
     fell = fell or ("" if found else "said nothing")
-    found += [_fallen(proof, promise, fell or "no line") for promise in sorted(missing)]
+    fallen = [_fallen(proof, promise, fell or "no line") for promise in sorted(missing)]
     if fell and not missing:
-        found.append(_fallen(proof, 0, fell))
-    return found
+        fallen.append(_fallen(proof, 0, fell))
+    for one in fallen:
+        _tell(one)
+    return found + fallen
 
 
-def _ended(command: list[str], limit_s: int) -> tuple[bytes, str]:
-    """Run a command, and return what it said and how it failed: with nothing, where it did not."""
+def _ended(command: list[str], limit_s: int, hear: Callable[[Result], None]) -> tuple[str, float]:
+    """Run a command and hear each result when it comes.
+
+    Returns:
+        How it failed, nothing where it did not; and the computing time, with that of all that it waited for.
+    """
+    late: list[str] = []
+
+    def end() -> None:
+        late.append(f"not ended after {limit_s} s")
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
-        try:
-            said, _ = process.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired as late:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            return late.stdout or b"", f"not ended after {limit_s} s"
-    return said, f"ended with {process.returncode}" if process.returncode else ""
+        limit = threading.Timer(limit_s, end)
+        limit.start()
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(b"{"):
+                hear(msgspec.json.decode(line, type=Result))
+        _, status, used = os.wait4(process.pid, 0)
+        limit.cancel()
+        process.returncode = os.waitstatus_to_exitcode(status)
+    fell = f"ended with {process.returncode}" if process.returncode else ""
+    return (late[0] if late else fell), used.ru_utime + used.ru_stime
 
 
 def _fallen(proof: Proof, promise: int, why: str) -> Result:
@@ -158,15 +190,25 @@ def _memory() -> str | None:
 
 def _report(results: list[Result], seconds: float) -> int:
     for one in sorted(results, key=lambda one: one.promise):
-        mark = {True: "ok", False: "NOT HELD", None: "not run"}[one.held]
-        _say(f"{one.promise:>3}  {mark:<8}  {one.what}: {one.reached} (promised: {one.promised})")
-        for why in one.why[:10]:
-            _say(f"       {why}")
+        for line in _lines(one):
+            _say(line)
     fallen = sum(one.held is False for one in results)
     missing = sum(one.held is None for one in results)
     tried = f"{len(results)} figures in {seconds:.0f} s"
     _say(f"{tried}: {fallen} fell short, {missing} could not be tried here")
     return 1 if fallen else 0
+
+
+def _lines(one: Result) -> list[str]:
+    mark = {True: "ok", False: "NOT HELD", None: "not run"}[one.held]
+    line = f"{one.promise:>3}  {mark:<8}  {one.what}: {one.reached} (promised: {one.promised})"
+    return [line, *(f"       {why}" for why in one.why[:10])]
+
+
+def _tell(one: Result) -> None:
+    """Tell a result before its turn in the report."""
+    sys.stderr.write("".join(f"# {line}\n" for line in _lines(one)))
+    sys.stderr.flush()
 
 
 def _say(line: str) -> None:

@@ -37,7 +37,7 @@ def proved(
         )
         lines = dedent(body).strip().replace("\n", "\n    ")
         (package / "sample.py").write_text(f"{HEAD}    {lines}\n", "utf-8")
-        proof = run.Proof("sample", (limit_s, limit_s, limit_s), promises=promises)
+        proof = run.Proof("sample", (1, 1), (limit_s, limit_s, limit_s), promises=promises)
         monkeypatch.setattr(run, "PROOFS", (proof,))
         monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(run.__file__).parents[1]}")
         code = run.main(["--size", size])
@@ -107,6 +107,16 @@ def test_a_proof_that_does_not_end_is_ended(proved: Callable[..., tuple[int, lis
     code, lines = proved("import time\ntime.sleep(600)\nyield", 7, limit_s=2)
     assert code == 1
     assert "not ended after 2 s" in lines[0]
+
+
+def test_a_proof_that_does_not_end_keeps_what_it_had(
+    proved: Callable[..., tuple[int, list[str]]],
+) -> None:
+    body = 'yield Result(7, "it", "3", "3", held=True)\nimport time\ntime.sleep(600)'
+    code, lines = proved(body, 7, limit_s=2)
+    assert code == 1
+    assert any(line.startswith("  7  ok") for line in lines)
+    assert any("not ended after 2 s" in line for line in lines)
 
 
 def test_every_proof_of_the_table_has_a_module() -> None:
