@@ -40,13 +40,12 @@ _END_AT = re.compile(_WS + rb"\Z")
 _CHARACTERS = re.compile(rb'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
 _HALF_PAIR_AT_END = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
-_SLICE = 256 * 1024
+SLICE = 256 * 1024
 """How much of a text one step looks at."""
 
 _STEP_VALUES = 500
 _PAIR_BYTES = 12  # a character outside the basic plane, escaped
 
-_SPACE = b" \t\n\r"
 _SAFE_DIGITS = 16
 _INT_DIGITS = 4300  # what int() takes of a text unless told otherwise
 _CLOSER = {b"[": b"]", b"{": b"}"}
@@ -136,7 +135,7 @@ class _Reader:
         self._bounds = bounds
         self._at = 0
         self._values = 0
-        self._long = len(text) > _SLICE
+        self._long = len(text) > SLICE
         self._open: list[_Open] = []
         self._defect: JsonTextError | None = None
 
@@ -162,7 +161,7 @@ class _Reader:
         """Read a scalar or an empty container, or open one that is not empty."""
         if self._long:
             yield from self._pass_space()
-        ahead = self._at + _SLICE
+        ahead = self._at + SLICE
         found = _VALUE_AT.match(self._text, self._at, ahead)
         if found is None or found.end() == ahead:
             start = self._skip_space()
@@ -196,8 +195,8 @@ class _Reader:
     def _pass_space(self) -> Steps[None]:
         """Go on to what follows a long run of white space; a short one is left to the patterns."""
         while True:
-            found = _SPACES.match(self._text, self._at, self._at + _SLICE)
-            if found is None or found.end() - self._at < _SLICE:
+            found = _SPACES.match(self._text, self._at, self._at + SLICE)
+            if found is None or found.end() - self._at < SLICE:
                 return
             self._at = found.end()
             yield
@@ -207,7 +206,7 @@ class _Reader:
         text, at = self._text, start + 1
         pieces: list[str] = []
         while True:
-            found = _CHARACTERS.match(text, at, at + _SLICE + _PAIR_BYTES)
+            found = _CHARACTERS.match(text, at, at + SLICE + _PAIR_BYTES)
             end = at if found is None else found.end()
             closed = text[end : end + 1] == b'"'
             if not closed:
@@ -264,7 +263,7 @@ class _Reader:
         inside = self._open[-1]
         if self._long:
             yield from self._pass_space()
-        found = _KEY_AT.match(self._text, self._at, self._at + _SLICE)
+        found = _KEY_AT.match(self._text, self._at, self._at + SLICE)
         if found is not None:
             start = found.start("key")
             inside.key = self._string(found["key"], start)
@@ -332,66 +331,6 @@ def _whole_characters(text: bytes, start: int, end: int) -> int:
     if text[end : end + 2] == b"\\u" and _HALF_PAIR_AT_END.search(text, max(start, end - 6), end):
         end -= 6
     return end
-
-
-def count_steps(text: bytes, enough: int) -> Steps[int]:
-    """Count as `count_values` does, in steps, and no further than it takes to know that it is beyond `enough`."""
-    rough = 1
-    for start in range(0, len(text), _SLICE):
-        piece = text[start : start + _SLICE]
-        rough += piece.count(b",") + piece.count(b"[") + piece.count(b"{")
-        yield
-    if rough <= enough:
-        return rough
-    counter = _Counter()
-    for start in range(0, len(text), _SLICE):
-        counter.add(text[start : start + _SLICE])
-        if counter.values > enough + 1:
-            break
-        yield
-    return counter.values
-
-
-class _Counter:
-    """Counts values over consecutive pieces of one text."""
-
-    def __init__(self) -> None:
-        self.values = 1
-        self._in_string = False
-        self._escaping = False
-        self._last = b""
-
-    def add(self, piece: bytes) -> None:
-        if self._escaping:
-            piece = piece[1:]
-        backslashes = len(piece) - len(piece.rstrip(b"\\"))
-        self._escaping = backslashes % 2 == 1
-        if self._escaping:
-            piece = piece[:-1]
-        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = b"0".join(parts[self._in_string :: 2]).translate(None, _SPACE)
-        bare = b"".join((self._last, b"0" if self._in_string else b"", outside))
-        self._in_string ^= len(parts) % 2 == 0
-        if self._in_string:
-            bare += b"0"
-        opened = bare.count(b"[") + bare.count(b"{") - (self._last in (b"[", b"{"))
-        self.values += bare.count(b",") - (self._last == b",") + opened
-        self.values -= bare.count(b"[]") + bare.count(b"{}")
-        self._last = bare[-1:]
-
-
-def count_values(text: bytes, enough: int) -> int:
-    """Return how many values a text has if it is JSON, at most: exactly, where a rough count exceeds `enough`.
-
-    Far cheaper than reading it, which is the point: a text of a million empty arrays is refused without making them.
-    """
-    rough = 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
-    if rough <= enough:
-        return rough
-    unescaped = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    bare = b"0".join(unescaped.split(b'"')[::2]).translate(None, _SPACE)
-    opened = bare.count(b"[") + bare.count(b"{") - bare.count(b"[]") - bare.count(b"{}")
-    return 1 + bare.count(b",") + opened
 
 
 def has_lone_surrogate(text: str) -> bool:

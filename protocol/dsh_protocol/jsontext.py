@@ -19,13 +19,12 @@ from typing import Any
 
 import msgspec
 
+from dsh_protocol.jsoncount import count_steps, count_values
 from dsh_protocol.jsonprint import JsonValueError, print_json, print_number
 from dsh_protocol.jsonscan import (
     Bounds,
     JsonTextError,
     Steps,
-    count_steps,
-    count_values,
     scan,
     scan_steps,
 )

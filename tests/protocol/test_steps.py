@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsh_protocol import envelope, jsonscan
+from dsh_protocol import envelope, jsoncount, jsonscan
 from dsh_protocol.envelope import Refusal, Request
-from dsh_protocol.jsonscan import Bounds, JsonTextError, count_steps, count_values, drain, scan
+from dsh_protocol.jsoncount import count_steps, count_values
+from dsh_protocol.jsonscan import Bounds, JsonTextError, drain, scan
 from dsh_protocol.limits import Limits
 
 LIMITS = Limits()
@@ -41,7 +42,8 @@ def outcome(text: bytes) -> Any:
 
 def in_slices(size: int, text: bytes, enough: int) -> tuple[Any, bool]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsonscan, "_SLICE", size)
+        patch.setattr(jsonscan, "SLICE", size)
+        patch.setattr(jsoncount, "SLICE", size)
         return outcome(text), drain(count_steps(text, enough)) > enough
 
 
