@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import inspect
+import json
 import os
 import signal
 import stat
@@ -18,6 +19,7 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from crash.names import MAKING, Names
 from dshd.storage.files import RealDisk
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class Fault:
         error: The call fails with it instead; of a write, where `half`, after half of it.
         last: The last call that fails.
         most: Bytes that one write or copy takes.
-        cut: The power goes with the process: what was not synced is zeros.
+        cut: The power goes with the process, killed or not: what was not synced is zeros, and such names are gone.
     """
 
     at: int = 0
@@ -88,7 +90,7 @@ class Fault:
 NO_FAULT = Fault()
 
 
-@dataclass
+@dataclass(eq=False)
 class _Unsynced:
     """What of one open file is in memory only, and what of it no later sync can save. Spans of bytes."""
 
@@ -125,6 +127,8 @@ class Door(RealDisk):
         self._sites = sites
         self._lock = RLock()
         self._files: dict[tuple[int, int], _Unsynced] = {}
+        self._names = Names()
+        self._will: Path | None = None
         self.stand_before(under or RealDisk())
 
     def stand_before(self, under: Disk) -> None:
@@ -161,10 +165,9 @@ class Door(RealDisk):
             with suppress(OSError):  # a directory that is there already
                 call(*args, **options)
         if fault.cut:
-            for one in self._files.values():
-                one.lost += one.fresh
             self.lose()
         if fault.kill is not None:
+            self._leave_word()
             os.kill(os.getpid(), signal.SIGKILL)
         if kind in SYNCS and (kept := self._file(args[0])) is not None:
             kept.lost += kept.fresh
@@ -180,6 +183,8 @@ class Door(RealDisk):
             args = (args[0], bytes(args[1])[:most])
         elif most and kind == "copy":
             args = (*args[:3], min(args[3], most))
+        if self.fault.cut and kind in MAKING:
+            return self._names.watch(kind, call, args, options.get("at"))
         if kind not in {"write", "copy", "truncate", *SYNCS}:
             return call(*args, **options)
         fd = args[2] if kind == "copy" else args[0]
@@ -193,6 +198,8 @@ class Door(RealDisk):
                 kept.fresh.clear()
             else:
                 kept.fresh.append((start, start + done))
+        elif kind in SYNCS:
+            self._names.synced(fd)
         return done
 
     def _file(self, fd: int) -> _Unsynced | None:
@@ -206,9 +213,13 @@ class Door(RealDisk):
         return known
 
     def lose(self) -> int:
-        """Take away what failed syncs did not save, as a restart of the machine does; return how many bytes."""
+        """Take away what failed syncs did not save, as a restart of the machine does; return how many bytes.
+
+        Where the power is cut, take away whatever no sync saved.
+        """
         gone = 0
         for kept in self._files.values():
+            kept.lost += kept.fresh if self.fault.cut else []
             if kept.lost:
                 fd = os.open(f"/proc/self/fd/{kept.fd}", os.O_WRONLY)
                 for start, end in kept.lost:
@@ -216,7 +227,23 @@ class Door(RealDisk):
                 os.close(fd)
             os.close(kept.fd)
         self._files.clear()
+        self._names.lose()
         return gone
+
+    def inherit(self, will: Path) -> None:
+        """Know what a killed process had in memory only, where it left word; leave word when this one is killed."""
+        self._will = will
+        for path, fresh, lost in json.loads(will.read_text("utf-8")) if will.exists() else ():
+            with Path(path).open("rb") as file:
+                kept = self._file(file.fileno())
+            assert kept is not None
+            kept.fresh += [tuple(span) for span in fresh]
+            kept.lost += [tuple(span) for span in lost]
+
+    def _leave_word(self) -> None:
+        if self._will is not None:
+            left = [(_path_of(kept.fd), kept.fresh, kept.lost) for kept in self._files.values()]
+            self._will.write_text(json.dumps([one for one in left if one[0]]), "utf-8")
 
     def _site(self) -> str:
         if not self._sites:
@@ -233,3 +260,12 @@ class Door(RealDisk):
         name = Path(f"/proc/self/fd/{args[0]}").readlink().name
         appends = fcntl.fcntl(args[0], fcntl.F_GETFL) & os.O_APPEND
         return name.startswith("session.jsonl") and not appends
+
+
+def _path_of(fd: int) -> str:
+    """Return a path of an open file: it may have been linked to another name; nothing where it has none."""
+    found = os.fstat(fd)
+    for path in Path(f"/proc/self/fd/{fd}").readlink().parent.iterdir():
+        if os.path.samestat(path.lstat(), found):
+            return str(path)
+    return ""

@@ -35,18 +35,22 @@ class Wish:
         fault: At the door.
         bug: A name of `planted`.
         clock: A name of `tame`.
+        will: A file that tells the next life what a killed one had in memory only.
         told: A file that gets how often the fault struck, and the names of the calls, when the daemon ends by itself.
     """
 
     fault: Fault = NO_FAULT
     bug: str = ""
     clock: str = ""
+    will: str = ""
     told: str = ""
 
 
 def serve(wish: Wish) -> int:
     """Run the daemon behind a door."""
     door = Door(wish.fault)
+    if wish.will:
+        door.inherit(Path(wish.will))
     seam: Any = lifecycle  # the daemon's own names for the disk and the root's lock
 
     def behind_the_door(metrics: Any) -> Door:

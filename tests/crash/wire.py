@@ -152,12 +152,25 @@ class Served:
 
         return self._live(fault, work)
 
+    def look(self, fault: Fault = NO_FAULT) -> int:
+        """Open every session, hold what is shown for acknowledged, and do no more; return how the daemon ended."""
+
+        async def work(_: Player, wire: Wire) -> None:
+            for name in sorted(stored(self.folder / "root")):
+                try:
+                    opened = await wire.open(0, name)
+                    Account(self.folder).acknowledged(name, opened.durable_seq)
+                except RefusedError as error:
+                    Account(self.folder).refused("open", error)
+
+        return self._live(fault, work)
+
     def _live(self, fault: Fault, work: Callable[[Player, Wire], Awaitable[None]]) -> int:
         root = self.folder / "root"
         with self.life(fault):
             wire: Wire | None = None
             try:
-                self._wait_answers()
+                self.wait_answers()
                 wire = Wire(self.daemon)
                 player = Player(wire, Account(self.folder), tearer(root))
                 trio.run(partial(work, player, wire))
@@ -168,7 +181,12 @@ class Served:
                     wire.close_all()
         return int(self.daemon.process.returncode)
 
-    def _wait_answers(self) -> None:
+    def wait_answers(self) -> None:
+        """Wait until the daemon answers.
+
+        Raises:
+            OSError: It ended, or took too long.
+        """
         until = time.monotonic() + _END_S
         while True:
             try:
