@@ -49,6 +49,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         *(f"storage/test_{name}.py" for name in ("odd_frames", "good_frames", "small")),
         *_WALKS,
     ),
+    "dshd.storage.jsonl.source": _WALKS,
     "dshd.storage.jsonl.scan": ("storage/test_derived.py", *_WALKS),
 }
 """The modules that are mutated, and the tests that are meant to notice."""

@@ -31,7 +31,7 @@ from dshd.storage.jsonl.frames import FrameDefectError, FrameEncoder, decode_fra
 from dshd.storage.jsonl.holder import HOLDER, read_holder
 from dshd.storage.jsonl.index import SeqIndex
 from dshd.storage.jsonl.rows import RowDefectError, unpack
-from dshd.storage.jsonl.scan import Source, read_header
+from dshd.storage.jsonl.source import Source, read_header
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import HolderRecord, Snapshot
 from fuzz.mutate import odd_frame, odd_row, spoilt

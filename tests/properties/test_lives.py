@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from dshd.storage.jsonl.scan import Source, Torn, Walk
+    from dshd.storage.jsonl.scan import Torn, Walk
+    from dshd.storage.jsonl.source import Source
 
 SOME = range(20_000, 20_060)
 

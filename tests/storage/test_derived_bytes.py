@@ -31,7 +31,8 @@ from dshd.storage.jsonl.derived import (
 )
 from dshd.storage.jsonl.frames import FrameEncoder
 from dshd.storage.jsonl.index import Position
-from dshd.storage.jsonl.scan import Known, Source
+from dshd.storage.jsonl.scan import Known
+from dshd.storage.jsonl.source import Source
 from dshd.storage.store import Snapshot
 
 if TYPE_CHECKING:

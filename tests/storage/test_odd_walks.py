@@ -21,7 +21,8 @@ from dshd.storage.jsonl.frames import MAX_PLAIN, FrameEncoder
 from dshd.storage.jsonl.index import Position, SeqIndex
 from dshd.storage.jsonl.repair import set_aside, sweep
 from dshd.storage.jsonl.rows import RowDefectError, unpack
-from dshd.storage.jsonl.scan import Source, Torn, Walk, read_header
+from dshd.storage.jsonl.scan import Torn, Walk
+from dshd.storage.jsonl.source import Source, read_header
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import Snapshot
 from properties.mortal_disk import MortalDisk

@@ -14,7 +14,8 @@ from dshd.storage.files import RealDisk
 from dshd.storage.jsonl.derived import DERIVED, Derived, Head, read_derived, write_derived
 from dshd.storage.jsonl.index import Position
 from dshd.storage.jsonl.repair import cut, set_aside, settle, sweep
-from dshd.storage.jsonl.scan import Source, Torn
+from dshd.storage.jsonl.scan import Torn
+from dshd.storage.jsonl.source import Source
 from dshd.storage.jsonl.store import open_store
 from storage.samples import batch, made
 

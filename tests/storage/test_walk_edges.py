@@ -13,7 +13,8 @@ from dsh_protocol.jsontext import encode
 from dshd.storage.jsonl import scan as under_test
 from dshd.storage.jsonl.frames import MAGIC, MAX_PLAIN, FrameEncoder
 from dshd.storage.jsonl.index import Position, SeqIndex
-from dshd.storage.jsonl.scan import Known, Source, Torn, Walk, read_header
+from dshd.storage.jsonl.scan import Known, Torn, Walk
+from dshd.storage.jsonl.source import Source, read_header
 from storage.samples import batch, event
 
 if TYPE_CHECKING:

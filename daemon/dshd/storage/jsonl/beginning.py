@@ -13,7 +13,7 @@ from dshd.storage.jsonl.scan import Walk
 
 if TYPE_CHECKING:
     from dshd.storage.jsonl.derived import Derived, Lineage
-    from dshd.storage.jsonl.scan import Source
+    from dshd.storage.jsonl.source import Source
 
 READ_WHOLE = 1024 * 1024
 """A log of at most so many bytes is small."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from dsh_protocol.errors import LogCorruptError
     from dshd.storage.files import Disk
-    from dshd.storage.jsonl.scan import Source
+    from dshd.storage.jsonl.source import Source
 
 DERIVED = "derived.bin"
 _MAGIC = b"dshd\0drv"

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dsh_protocol.vocabulary import Event
-    from dshd.storage.jsonl.scan import Known, Source
+    from dshd.storage.jsonl.scan import Known
+    from dshd.storage.jsonl.source import Source
 
 _PIECE = 256 * 1024
 _CRC_PIECE = 1024 * 1024

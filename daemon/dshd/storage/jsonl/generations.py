@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dsh_protocol.errors import DshdError, FormatUnsupportedError
 from dshd.storage.files import READ
 from dshd.storage.jsonl.layout import NEWER_LOG
-from dshd.storage.jsonl.scan import Source, read_header
+from dshd.storage.jsonl.source import Source, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

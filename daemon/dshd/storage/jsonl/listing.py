@@ -17,7 +17,7 @@ from dshd.storage.jsonl.faults import corrupt, read_error
 from dshd.storage.jsonl.generations import refuse_newer
 from dshd.storage.jsonl.labels import read_labels
 from dshd.storage.jsonl.layout import LOG_NAMES, Place, check_id, decode_segment, project_name
-from dshd.storage.jsonl.scan import read_header
+from dshd.storage.jsonl.source import read_header
 from dshd.storage.store import Problem, StoredSession
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from dshd.storage.jsonl.rows import RowDefectError, unpack
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dshd.storage.jsonl.scan import Source
+    from dshd.storage.jsonl.source import Source
 
 _PIECE = 1024 * 1024
 _TOO_LONG = "a row longer than 64 MiB"

@@ -15,7 +15,8 @@ from dshd.storage.files import CREATE, write_all
 
 if TYPE_CHECKING:
     from dshd.storage.files import Disk
-    from dshd.storage.jsonl.scan import Source, Torn
+    from dshd.storage.jsonl.scan import Torn
+    from dshd.storage.jsonl.source import Source
 
 _PIECE = 1024 * 1024
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dsh_protocol.vocabulary import Event
-    from dshd.storage.jsonl.scan import Source
+    from dshd.storage.jsonl.source import Source
 
 _MOST_BEFORE = 16
 """Rows and gaps that may stand in front of seq 0: there is a header, and perhaps what became of one."""

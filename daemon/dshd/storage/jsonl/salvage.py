@@ -23,7 +23,7 @@ from dshd.storage.jsonl.layout import LOG_NAMES, check_cwd, decode_segment
 from dshd.storage.jsonl.pieces import Gap, Row, row_behind, rows, values_of
 from dshd.storage.jsonl.renumber import LostReferenceError, Renumbering
 from dshd.storage.jsonl.rows import is_object
-from dshd.storage.jsonl.scan import Source
+from dshd.storage.jsonl.source import Source
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.jsonl.verify import path_of, shown
 from dshd.storage.jsonl.vocabulary import parse_header, stored_defect

@@ -1,4 +1,4 @@
-"""Reading a log: header, rows, events in order, and where what is good ends.
+"""Reading a log: rows, events in order, and where what is good ends.
 
 The rule that holds here: torn is a value, corrupt raises. A tail that can be an unfinished last write is reported and
 left alone; a defect in front of anything that proves it was acknowledged is `LOG_CORRUPT`. Nothing here writes.
@@ -22,39 +22,19 @@ from dshd.storage.jsonl.frames import (
     good_frame_after,
 )
 from dshd.storage.jsonl.rows import RowDefectError, is_object, unpack
-from dshd.storage.jsonl.vocabulary import parse_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dsh_protocol.events import Event, Header
-    from dshd.storage.files import Disk
+    from dsh_protocol.events import Event
     from dshd.storage.jsonl.frames import Frame
     from dshd.storage.jsonl.index import Position, SeqIndex
+    from dshd.storage.jsonl.source import Source
 
 _PIECE = 128 * 1024
-_HEADER_PIECE = 8 * 1024
-_MAX_HEADER = 1024 * 1024
 _BATCH = 4096
 _HOLLOW = b"\0"
 """Stands for the beginning of a line that can be no row, so that it takes no memory: no row holds a NUL."""
-
-
-class Source(NamedTuple):
-    """An open log. Reads are at offsets, so several may run at once."""
-
-    disk: Disk
-    fd: int
-    path: str
-    zstd: bool
-
-    def pread(self, size: int, offset: int) -> bytes:
-        """Read; fewer bytes than asked for only at the end."""
-        return self.disk.pread(self.fd, size, offset)
-
-    def next_data(self, offset: int) -> int | None:
-        """Return where, at or after `offset`, bytes are stored; None where there are no more."""
-        return self.disk.next_data(self.fd, offset)
 
 
 class Known(NamedTuple):
@@ -83,41 +63,6 @@ class _Issue(NamedTuple):
     offset: int
     reason: str
     expected: int
-
-
-def read_header(source: Source, size: int) -> tuple[Header, int]:
-    """Return the header and the offset behind it.
-
-    Raises:
-        LogCorruptError: There is no whole header, or it is not one.
-        FormatUnsupportedError: It is another version's.
-    """
-    line, end = _framed_header(source, size) if source.zstd else _raw_header(source, size)
-    return parse_header(line, source.path), end
-
-
-def _raw_header(source: Source, size: int) -> tuple[bytes, int]:
-    text = b""
-    while b"\n" not in text:
-        piece = source.pread(min(_HEADER_PIECE, size - len(text)), len(text))
-        if not piece or len(text) > _MAX_HEADER:
-            raise corrupt(source.path, 0, "empty or header-less session log")
-        text += piece
-    line = text[: text.index(b"\n")]
-    return line, len(line) + 1
-
-
-def _framed_header(source: Source, size: int) -> tuple[bytes, int]:
-    try:
-        frame = next(frames(source.pread, 0, size, ahead=_HEADER_PIECE), None)
-        if frame is None:
-            raise corrupt(source.path, 0, "empty or header-less session log")
-        text = decode_frame(frame)
-    except FrameDefectError as defect:
-        raise corrupt(source.path, 0, f"header frame: {defect.reason}") from defect
-    if text.find(b"\n") != len(text) - 1:
-        raise corrupt(source.path, 0, "first frame is not exactly one header line")
-    return text[:-1], frame.end
 
 
 def _seq_is(event: Any, expected: int) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dsh_protocol.errors import FrameTooLargeError
 from dshd.storage.jsonl.frames import MAX_PLAIN
 from dshd.storage.jsonl.rows import pack
-from dshd.storage.jsonl.scan import Source
+from dshd.storage.jsonl.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -50,8 +50,8 @@ from dshd.storage.jsonl.read_handle import ReadHandle
 from dshd.storage.jsonl.repair import cut, set_aside, settle, sweep
 from dshd.storage.jsonl.rescue import events_behind_header
 from dshd.storage.jsonl.root import Root
-from dshd.storage.jsonl.scan import read_header
 from dshd.storage.jsonl.site import Site
+from dshd.storage.jsonl.source import read_header
 from dshd.storage.jsonl.trash import TRASH, Trash
 from dshd.storage.jsonl.vocabulary import find_problem
 from dshd.storage.jsonl.write_handle import WriteHandle

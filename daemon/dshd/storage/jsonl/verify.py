@@ -32,7 +32,8 @@ from dshd.storage.jsonl.layout import (
     is_project,
 )
 from dshd.storage.jsonl.root import Root
-from dshd.storage.jsonl.scan import Source, Walk, read_header
+from dshd.storage.jsonl.scan import Walk
+from dshd.storage.jsonl.source import Source, read_header
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.jsonl.vocabulary import find_problem
 
