@@ -190,7 +190,14 @@ class Metrics:
         return "\n".join([*lines, "# EOF", ""])
 
 
+_PLAIN: dict[str, tuple[str, tuple[str, ...]]] = {
+    family.name: (family.name, ()) for family in FAMILIES.values() if not family.labels
+}
+
+
 def _key(name: str, labels: dict[str, str]) -> tuple[str, tuple[str, ...]]:
+    if not labels and name in _PLAIN:
+        return _PLAIN[name]
     family = FAMILIES[name]
     if len(labels) != len(family.labels):
         raise ValueError(f"metric {name!r} has the labels {family.labels!r}, got {tuple(labels)!r}")

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import outcome
 import trio
 import trio.testing
 
@@ -127,12 +128,24 @@ class _refusals:  # noqa: N801  # used as a function
             raise RefusedError(error.kind, f"{error} {error.facts}") from error
 
 
-async def in_the_loop(
-    call: Callable[..., T], *args: Any, limiter: trio.CapacityLimiter, abandon_on_cancel: bool
-) -> T:
-    """Make a blocking call where it is asked for: nothing runs beside it. As `Workers`."""
-    async with limiter:
-        return call(*args)
+class InTheLoop:
+    """Makes blocking calls where they are asked for: nothing runs beside them. As `Workers`."""
+
+    def begin(self, call: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], None]) -> None:
+        """Make one."""
+        deliver(outcome.capture(call))
+
+    async def __call__(
+        self,
+        call: Callable[..., T],
+        *args: Any,
+        limiter: trio.CapacityLimiter,
+        abandon_on_cancel: bool,
+    ) -> T:
+        """Make one."""
+        _ = abandon_on_cancel
+        async with limiter:
+            return call(*args)
 
 
 @asynccontextmanager
@@ -142,7 +155,7 @@ async def open_rooms(root: Path, disk: Disk, compression: Compression) -> AsyncG
     Raises:
         RefusedError: The root could not be taken.
     """
-    WORKERS.set(in_the_loop)
+    WORKERS.set(InTheLoop())
     with _refusals():
         lock = lock_root(root, socket="", since=now_ms(), disk=disk)
     try:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from simulation.disk import VirtualDisk
 
 CAPACITY = 64 * 1024
+_RELUCTANT = 0.1
 
 
 class Flow:
@@ -41,6 +42,19 @@ class Flow:
         self.deaf = True
         self._held.clear()
         self._moved.unpark_all()
+
+    def put_nowait(self, data: bytes) -> int:
+        """Take as much as there is room for, which may be nothing; now and then less."""
+        if self.deaf or self.ended:
+            raise trio.BrokenResourceError
+        room = self._capacity - len(self._held)
+        if self._chance.random() < _RELUCTANT:
+            room = min(room, self._chance.randint(0, len(data)))
+        taken = data[: max(room, 0)]
+        self._held += taken
+        if taken:
+            self._moved.unpark_all()
+        return len(taken)
 
     async def put_some(self, data: bytes | memoryview) -> int:
         """Take as much as there is room for."""
@@ -101,14 +115,23 @@ class DaemonEnd:
         if self._disk.off:
             raise trio.BrokenResourceError
         count = await self.outgoing.put_some(data)
-        if self._disk.off:  # only while it waited: nobody is told of what was taken then
-            return count
-        self._part += data[:count]
+        if not self._disk.off:  # only while it waited: nobody is told of what was taken then
+            self._note_sent(data[:count])
+        return count
+
+    def send_nowait(self, data: bytes) -> int:
+        if self._disk.off:
+            raise trio.BrokenResourceError
+        count = self.outgoing.put_nowait(data)
+        self._note_sent(data[:count])
+        return count
+
+    def _note_sent(self, data: bytes | memoryview) -> None:
+        self._part += data
         *lines, rest = self._part.split(b"\n")
         self._part = bytearray(rest)
         for line in lines:
             self._sent(bytes(line))
-        return count
 
     def hung_up(self) -> bool:
         return self.incoming.ended and self.outgoing.deaf

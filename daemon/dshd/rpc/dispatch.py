@@ -7,7 +7,8 @@ making: its answer to one would carry the exception's text. What it refuses is r
 from __future__ import annotations
 
 import logging
-from inspect import signature
+from collections import OrderedDict
+from inspect import BoundArguments, Signature, signature
 from typing import TYPE_CHECKING, Any, cast
 
 from jsonrpcserver import Success
@@ -69,7 +70,7 @@ class Dispatcher:
 
 
 def _wrap(name: str, handler: Callable[[Context, Any], Awaitable[Any]]) -> Callable[..., Any]:
-    async def method(context: Context, **params: Any) -> Any:
+    async def method(context: Context, /, **params: Any) -> Any:
         try:
             return Success(await handler(context, convert_params(name, params)))
         except DshdError as error:
@@ -83,8 +84,16 @@ def _wrap(name: str, handler: Callable[[Context, Any], Awaitable[Any]]) -> Calla
             raise JsonRpcError(wire["code"], wire["message"], wire["data"]) from error
 
     # The library asks for it at every call, and finds it here instead of reading the function anew.
-    cast("Any", method).__signature__ = signature(method)
+    cast("Any", method).__signature__ = _Open(list(signature(method).parameters.values()))
     return method
+
+
+class _Open(Signature):
+    """The signature of what takes any names: binding them one by one, which the library asks for, can never fail."""
+
+    def bind(self, /, *_args: Any, **_kwargs: Any) -> BoundArguments:
+        """Bind nothing; the library does not look at it."""
+        return BoundArguments(self, OrderedDict())
 
 
 def _not_served(name: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ given says so; completing it is the caller's.
 
 from __future__ import annotations
 
+import os
 import select
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -37,6 +38,14 @@ class Duplex(Protocol):
         """
         ...
 
+    def send_nowait(self, data: bytes) -> int:
+        """Send what the kernel takes at this moment, which may be nothing, and return how much it was.
+
+        Raises:
+            trio.BrokenResourceError: The peer is gone, or the stream was closed.
+        """
+        ...
+
     def hung_up(self) -> bool:
         """Whether the peer has closed both directions, so that nobody reads what is sent."""
         ...
@@ -53,13 +62,33 @@ class SocketDuplex:
         self._stream = stream
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        """Receive; see `Duplex`."""
-        return await self._stream.receive_some(max_bytes)
+        """Receive; see `Duplex`. Raises trio.BrokenResourceError, trio.ClosedResourceError."""
+        socket = self._stream.socket
+        while True:
+            # Whoever asks has mostly read all that was there: the kernel is asked once, when it has something.
+            if socket.fileno() < 0:
+                raise trio.ClosedResourceError
+            await trio.lowlevel.wait_readable(socket)
+            try:
+                return os.read(socket.fileno(), max_bytes)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError from error
 
     async def send_some(self, data: bytes | memoryview) -> int:
         """Send; see `Duplex`."""
         try:
             return await self._stream.socket.send(data)
+        except OSError as error:
+            raise trio.BrokenResourceError from error
+
+    def send_nowait(self, data: bytes) -> int:
+        """Send; see `Duplex`."""
+        try:
+            return os.write(self._stream.socket.fileno(), data)
+        except BlockingIOError:
+            return 0
         except OSError as error:
             raise trio.BrokenResourceError from error
 

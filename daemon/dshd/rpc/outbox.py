@@ -44,16 +44,32 @@ class Outbox:
         self._wake = trio.Event()
         self._room = trio.lowlevel.ParkingLot()
         self._finished = False
+        self._idle = False
 
     def put(self, line: bytes) -> None:
-        """Queue one line; the newline is added here."""
+        """Send one line, or queue what the kernel does not take at once; the newline is added here."""
         if self._finished:
             return
-        self._lines.append(line)
-        self._lines.append(b"\n")
-        self._size += len(line) + 1
-        self._making.count(len(line) + 1)
+        rest = [line, b"\n"]
+        if self._idle and len(line) <= _LARGE_BYTES:
+            whole = b"%b\n" % line
+            sent = self._send_nowait(whole)
+            if sent == len(whole):
+                return
+            rest = [whole[sent:]]
+        size = sum(map(len, rest))
+        self._lines += rest
+        self._size += size
+        self._making.count(size)
+        self._idle = False
         self._wake.set()
+
+    def _send_nowait(self, data: bytes) -> int:
+        """Send without a turn of the sending task, which has nothing else to send; it finds out what is broken."""
+        try:
+            return self._stream.send_nowait(data)
+        except trio.BrokenResourceError:
+            return 0
 
     def hold(self, size: int) -> None:
         """Count a reply that is made and may not go yet, because it waits for its turn."""
@@ -125,7 +141,11 @@ class Outbox:
                 return
             self._wake = trio.Event()
             if not self._lines and not self._finished:
-                await self._wake.wait()
+                self._idle = True
+                try:
+                    await self._wake.wait()
+                finally:
+                    self._idle = False
 
     async def _send(self, lines: list[bytes]) -> None:
         for piece in _pieces(lines):

@@ -6,14 +6,14 @@ loses its wait and nothing else. One attempt runs at a time; a failed batch stay
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from dsh_protocol.errors import DshdError, InternalFaultError
-from dshd.sessions.threads import in_thread
+from dshd.sessions.threads import AbandonedError, Errand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,12 +93,11 @@ class Drain:
         self._window = window
         self._observer = observer
         self._holder = holder
-        self._limiter = trio.CapacityLimiter(1)
         self._waiters: list[_Waiter] = []
         self._attempts = 0
         self._deadline: float | None = None
         self._kick = trio.Event()
-        self._shield = trio.CancelScope(shield=True)
+        self._errand: Errand[None] | None = None
 
     @property
     def next_seq(self) -> int:
@@ -176,10 +175,11 @@ class Drain:
 
     def abandon(self) -> None:
         """Stop waiting for a write that hangs. Only when the process is about to exit: its outcome stays unknown."""
-        self._shield.cancel()
+        if self._errand is not None:
+            self._errand.abandon()
 
     async def run(self) -> None:
-        """Drain until cancelled. A running write is shielded; only `abandon`, by the owner, ends the wait for it."""
+        """Drain until cancelled. A running write is seen to its end; only `abandon`, by the owner, ends the wait."""
         while True:
             await self._wait_wanted()
             await self._attempt()
@@ -193,8 +193,11 @@ class Drain:
             if self._deadline is not None and self._deadline <= now:
                 return
             self._kick = trio.Event()
-            with trio.move_on_at(math.inf if self._deadline is None else self._deadline):
+            if self._deadline is None:
                 await self._kick.wait()
+            else:
+                with trio.move_on_at(self._deadline):
+                    await self._kick.wait()
 
     async def _attempt(self) -> None:
         batch = list(self.pending)
@@ -203,13 +206,10 @@ class Drain:
         began = trio.current_time()
         try:
             if batch or not self._handle.materialised:
-                self._shield = trio.CancelScope(shield=True)
-                with self._shield:
-                    await in_thread(
-                        self._write, batch, limiter=self._limiter, abandon_on_cancel=True
-                    )
-                if self._shield.cancelled_caught:
-                    await trio.sleep_forever()  # abandoned: nothing is known of this batch
+                self._errand = Errand()
+                await self._errand.run(partial(self._write, batch))
+        except AbandonedError:
+            await trio.sleep_forever()  # nothing is known of this batch
         except DshdError as error:
             self._fail(error, trio.current_time() - began)
         except Exception as error:  # noqa: BLE001  # whatever a store raises, the session must survive it

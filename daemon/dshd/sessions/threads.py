@@ -6,22 +6,29 @@ only place where a thread is entered, so that a simulation can put something of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+import outcome
 import trio
 
 from dsh_protocol.errors import OverloadedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
 T = TypeVar("T")
 
 _NO_THREAD = "can't start new thread"
+_ERRAND_THREAD = "dshd-errand"
 
 
 class Workers(Protocol):
     """What runs blocking calls."""
+
+    def begin(self, call: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], None]) -> None:
+        """Begin to run one; `deliver` is called on the event loop when it has ended, or before this returns."""
+        ...
 
     async def __call__(
         self,
@@ -34,20 +41,77 @@ class Workers(Protocol):
         ...
 
 
-async def in_real_threads(
-    call: Callable[..., T],
-    *args: Any,
-    limiter: trio.CapacityLimiter,
-    abandon_on_cancel: bool,
-) -> T:
-    """Run a call in a thread of the event loop's cache."""
-    return await trio.to_thread.run_sync(
-        call, *args, limiter=limiter, abandon_on_cancel=abandon_on_cancel
-    )
+class RealThreads:
+    """Threads of the event loop's cache."""
+
+    def begin(self, call: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], None]) -> None:
+        """Hand a call to a thread; see `Workers`."""
+        token = trio.lowlevel.current_trio_token()
+
+        def ended(result: outcome.Outcome[T]) -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(deliver, result)
+
+        # one name for all: the kernel is told of a thread's name only where it changes
+        trio.lowlevel.start_thread_soon(call, ended, _ERRAND_THREAD)
+
+    async def __call__(
+        self,
+        call: Callable[..., T],
+        *args: Any,
+        limiter: trio.CapacityLimiter,
+        abandon_on_cancel: bool,
+    ) -> T:
+        """Run a call in a thread and wait for it; see `Workers`."""
+        return await trio.to_thread.run_sync(
+            call, *args, limiter=limiter, abandon_on_cancel=abandon_on_cancel
+        )
 
 
-WORKERS: trio.lowlevel.RunVar[Workers] = trio.lowlevel.RunVar("dshd-workers", in_real_threads)
+WORKERS: trio.lowlevel.RunVar[Workers] = trio.lowlevel.RunVar("dshd-workers", RealThreads())
 """Set within a run of the event loop to have its blocking calls made otherwise."""
+
+
+class AbandonedError(Exception):
+    """Nobody waits for the errand any more; what becomes of it is not known."""
+
+
+class Errand(Generic[T]):
+    """One blocking call in a thread that no cancellation ends. Whoever made it may abandon it.
+
+    A cancelled waiter waits on, and is cancelled at its next await: what was begun is seen to its end.
+    """
+
+    def __init__(self) -> None:
+        self._task: trio.lowlevel.Task | None = None
+        self._outcome: outcome.Outcome[T] | None = None
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run the call and return its result. Once.
+
+        Raises:
+            AbandonedError: The owner has given it up; the call may still be running.
+            OverloadedError: The process got no thread or no memory for it.
+        """
+        with _refused():
+            WORKERS.get().begin(call, self._settle)
+            if self._outcome is None:
+                self._task = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+            else:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            return self._outcome.unwrap()
+
+    def abandon(self) -> None:
+        """End the wait for it. Nothing where it has ended."""
+        self._settle(outcome.Error(AbandonedError()))
+
+    def _settle(self, result: outcome.Outcome[T]) -> None:
+        if self._outcome is not None:
+            return
+        self._outcome = result
+        if self._task is not None:
+            trio.lowlevel.reschedule(self._task)
 
 
 async def in_thread(
@@ -61,9 +125,16 @@ async def in_thread(
     Raises:
         OverloadedError: The process got no thread or no memory for it.
     """
-    try:
+    with _refused():
         workers = WORKERS.get()
         return await workers(call, *args, limiter=limiter, abandon_on_cancel=abandon_on_cancel)
+
+
+@contextmanager
+def _refused() -> Generator[None]:
+    """Say what a full machine refused."""
+    try:
+        yield
     except MemoryError as error:
         raise out_of("memory") from error
     except RuntimeError as error:

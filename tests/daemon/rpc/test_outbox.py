@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -165,3 +166,44 @@ async def test_a_peer_that_is_gone_is_told_as_gone(
     peer.outbox.put(LARGE)
     with pytest.raises(trio.BrokenResourceError):
         await peer.outbox.run()
+
+
+async def test_a_line_goes_out_at_once_where_nothing_waits_before_it(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer.outbox.run)
+        await trio.testing.wait_all_tasks_blocked()
+        peer.outbox.put(b"now")
+        assert os.read(peer.socket.fileno(), 100) == b"now\n"  # without a turn of the loop
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_the_kernel_does_not_take_at_once_follows_whole_and_in_order(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    lines = [str(number).encode() * 20_000 for number in range(10, 60)]
+    whole = b"".join(line + b"\n" for line in lines)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer.outbox.run)
+        await trio.testing.wait_all_tasks_blocked()
+        for line in lines:
+            peer.outbox.put(line)
+        assert not peer.outbox.has_room
+        assert await peer.read(len(whole)) == whole
+        await trio.testing.wait_all_tasks_blocked()
+        assert peer.outbox.has_room
+        peer.outbox.put(b"last")
+        assert await peer.read(5) == b"last\n"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_line_for_a_peer_that_has_gone_meanwhile_ends_the_sending(
+    peer: Peer, autojump_clock: trio.testing.MockClock
+) -> None:
+    with pytest.RaisesGroup(trio.BrokenResourceError):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(peer.outbox.run)
+            await trio.testing.wait_all_tasks_blocked()
+            peer.socket.close()
+            peer.outbox.put(b"nobody hears it")
