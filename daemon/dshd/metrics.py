@@ -208,20 +208,23 @@ def _histogram_lines(
     family: Family, labels: tuple[str, ...], counts: list[int], total: float
 ) -> Iterator[str]:
     seen = 0
+    own = _pairs(family, labels)
+    bucket = f"{family.name}_bucket{{{own}{',' if own else ''}"
     for bound, count in zip((*family.bounds, float("inf")), counts, strict=True):
         seen += count
-        yield f"{family.name}_bucket{_labelled(family, labels, _number(bound))} {seen}"
-    yield f"{family.name}_sum{_labelled(family, labels)} {_number(total)}"
-    yield f"{family.name}_count{_labelled(family, labels)} {seen}"
+        yield f'{bucket}le="{_number(bound)}"}} {seen}'
+    braced = f"{{{own}}}" if own else ""
+    yield f"{family.name}_sum{braced} {_number(total)}"
+    yield f"{family.name}_count{braced} {seen}"
 
 
-def _labelled(family: Family, values: tuple[str, ...], bound: str | None = None) -> str:
-    pairs = list(zip(family.labels, values, strict=True))
-    if bound is not None:
-        pairs.append(("le", bound))
-    if not pairs:
-        return ""
-    return "{" + ",".join(f'{label}="{_escaped(value)}"' for label, value in pairs) + "}"
+def _labelled(family: Family, values: tuple[str, ...]) -> str:
+    return f"{{{_pairs(family, values)}}}" if values else ""
+
+
+def _pairs(family: Family, values: tuple[str, ...]) -> str:
+    pairs = zip(family.labels, values, strict=True)
+    return ",".join(f'{label}="{_escaped(value)}"' for label, value in pairs)
 
 
 def _escaped(value: str) -> str:
