@@ -36,7 +36,7 @@ holds = WINDOW.holds
 class Unwatched:
     """Nobody looks on, and no holder record is ever due."""
 
-    def batch_durable(self, events: Sequence[Event], seconds: float) -> None:
+    def batch_durable(self, events: Sequence[Event], size: int, seconds: float) -> None:
         """See the drain's observer."""
 
     def batch_failed(self, error: DshdError, seconds: float) -> None:

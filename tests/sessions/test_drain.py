@@ -83,7 +83,7 @@ class Seen:
         self.durable: list[int] = []
         self.failed: list[str] = []
 
-    def batch_durable(self, events: Sequence[Event], seconds: float) -> None:
+    def batch_durable(self, events: Sequence[Event], size: int, seconds: float) -> None:
         self.durable.extend(event["seq"] for event in events)
 
     def batch_failed(self, error: DshdError, seconds: float) -> None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class DrainObserver(Protocol):
     """Who is told of each attempt. Called on the event loop; must not block and must not raise."""
 
-    def batch_durable(self, events: Sequence[Event], seconds: float) -> None:
-        """`events` are on disk; the write took `seconds`."""
+    def batch_durable(self, events: Sequence[Event], size: int, seconds: float) -> None:
+        """`events`, which take about `size` bytes in memory, are on disk; the write took `seconds`."""
         ...
 
     def batch_failed(self, error: DshdError, seconds: float) -> None:
@@ -230,7 +230,8 @@ class Drain:
         count = len(batch)
         self.durable_seq += count
         del self.pending[:count]
-        self.pending_bytes -= sum(self._sizes[:count])
+        size = sum(self._sizes[:count])
+        self.pending_bytes -= size
         del self._sizes[:count]
         self.failure = None
         if self.pending and self._deadline is None:
@@ -240,7 +241,7 @@ class Drain:
                 self._waiters.remove(waiter)
                 waiter.release()
         if batch:
-            self._observer.batch_durable(batch, seconds)
+            self._observer.batch_durable(batch, size, seconds)
 
     def _fail(self, error: DshdError, seconds: float) -> None:
         self.failure = error

@@ -28,14 +28,14 @@ class SessionObserver:
         self._session_id = session_id
         self._sealed = False
 
-    def batch_durable(self, events: Sequence[Event], seconds: float) -> None:
+    def batch_durable(self, events: Sequence[Event], size: int, seconds: float) -> None:
         """Count the batch and tell those who follow the session."""
         metrics = self._registry.metrics
         metrics.inc("dshd_flushes")
         metrics.inc("dshd_events", len(events))
         metrics.observe("dshd_flush_seconds", seconds)
         metrics.observe("dshd_batch_events", len(events))
-        self._registry.batch_durable(self._session_id, events)
+        self._registry.batch_durable(self._session_id, events, size)
 
     def batch_failed(self, error: DshdError, seconds: float) -> None:
         """Count and log the failure."""

@@ -20,6 +20,7 @@ from dsh_protocol.errors import (
     LogCorruptError,
     UnsafePathError,
 )
+from dshd.sessions.blocks import BLOCK_BYTES, Block
 from dshd.sessions.views import as_wire, problem_of
 from dshd.storage.store import HandleClosedError
 
@@ -197,14 +198,19 @@ async def durable_page(registry: Registry, session_id: str, offset: int) -> list
     Raises:
         SessionNotFoundError: The session is gone.
     """
-    found = snapshot(registry, session_id)
-    page = Page(offset, _PAGE_EVENTS, PAGE_BYTES)
+    blocks = registry.watchers.blocks
+    known = blocks.find(session_id, offset, PAGE_BYTES)
+    if known:
+        return known
+    since, found = blocks.drops, snapshot(registry, session_id)
+    page = Page(offset, _PAGE_EVENTS, BLOCK_BYTES)
     if found is not None:
         if offset >= found.durable_seq:
             return []
-        page = Page(offset, min(_PAGE_EVENTS, found.durable_seq - offset), PAGE_BYTES)
+        page = Page(offset, min(_PAGE_EVENTS, found.durable_seq - offset), BLOCK_BYTES)
     live = None if found is None else partial(_read_live, found, page)
     stored = partial(_read_stored, registry, session_id, page)
     result = await in_reader(registry, live, stored)
-    events: list[msgspec.Raw] = result["events"]
-    return events
+    block = Block(session_id, offset, result["events"])
+    blocks.keep(block, since)
+    return block.page(offset, PAGE_BYTES)

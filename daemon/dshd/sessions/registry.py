@@ -403,12 +403,12 @@ class Registry:
 
     # ------------------------------------------------------------------ what handlers ask
 
-    def batch_durable(self, session_id: str, events: Sequence[Event]) -> None:
+    def batch_durable(self, session_id: str, events: Sequence[Event], size: int) -> None:
         """Tell those who follow the session, and its keeper."""
         session = self.live.get(session_id)
         if session is not None:
             session.keeper.touch()
-        self.watchers.publish(session_id, events)
+        self.watchers.publish(session_id, events, size)
 
     async def require_stored(self, session_id: str) -> None:
         """Raise SessionNotFoundError unless the session is live or on disk."""

@@ -83,10 +83,10 @@ async def _send_next(context: Context, subscription_id: str, watcher: Watcher) -
         await _catch_up(context, subscription_id, watcher)
         return True
     await watcher.wait_change()
-    events = watcher.take()
+    await context.connection.outbox.wait_room()  # and take only then: the queue is bounded
+    events = [msgspec.Raw(line) for line in watcher.take()]
     if events:
-        encoded = [msgspec.Raw(reading.encode_event(event)) for event in events]
-        await _send_events(context, subscription_id, encoded)
+        _tell(context, "session.event", subscription_id, events=events)
     return True
 
 
@@ -101,13 +101,7 @@ async def _catch_up(context: Context, subscription_id: str, watcher: Watcher) ->
             _tell(context, "session.event", subscription_id, events=events)
             watcher.next_seq += len(events)
         elif not watcher.missed:
-            watcher.joined = True
-
-
-async def _send_events(context: Context, subscription_id: str, events: list[msgspec.Raw]) -> None:
-    outbox = context.connection.outbox
-    await outbox.wait_room()
-    _tell(context, "session.event", subscription_id, events=events)
+            registry.watchers.join(watcher)
 
 
 def _tell(context: Context, method: str, subscription_id: str, **params: Any) -> None:
