@@ -244,10 +244,8 @@ class Agent(Client):
 
     def _learn(self, asking: Message, result: Message) -> None:
         added = added_by({"method": asking["method"], "params": asking})
-        require(
-            result["nextSeq"] == len(self.log) + len(added),
-            f"{result} for {len(added)} events at {len(self.log)}",
-        )
+        if result["nextSeq"] != len(self.log) + len(added):
+            raise BrokenPromiseError(f"{result} for {len(added)} events at {len(self.log)}")
         self.log += added
         if result.get("decision") == "ABORTED_BEFORE_DISPATCH":
             require(result["result"] is not None, f"no result to record: {result}")

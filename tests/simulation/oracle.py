@@ -127,9 +127,10 @@ class Oracle:
         if message["id"] is None:
             return  # of a line that was no call
         request = self._open.pop((connection, message["id"]), None)
-        require(request is not None, f"answered twice, or never asked: {message}")
-        assert request is not None
-        require(("result" in message) != ("error" in message), f"no answer: {message}")
+        if request is None:
+            raise BrokenPromiseError(f"answered twice, or never asked: {message}")
+        if ("result" in message) == ("error" in message):
+            raise BrokenPromiseError(f"no answer: {message}")
         session_id = request["params"].get("id")
         if "error" in message:
             self._refused(message["error"])
@@ -141,7 +142,8 @@ class Oracle:
 
     def _refused(self, error: dict[str, Any]) -> None:
         kind = error["data"]["kind"]
-        require(kind not in NEVER, f"refused for no reason: {error}")
+        if kind in NEVER:
+            raise BrokenPromiseError(f"refused for no reason: {error}")
         require(self.failing or kind not in OF_DISKS, f"no disk has failed: {error}")
 
     def _shown(self, info: dict[str, Any]) -> None:
@@ -233,11 +235,13 @@ class Oracle:
 
     def _read(self, known: Known, first: int, events: Sequence[Event], durable: int) -> None:
         for seq, event in enumerate(events, first):
-            require(event["seq"] == seq, f"seq {event['seq']} where {seq} is due")
+            if event["seq"] != seq:
+                raise BrokenPromiseError(f"seq {event['seq']} where {seq} is due")
             if seq < durable:
                 found = identity(event)
                 final = known.final.setdefault(seq, found)
-                require(final == found, f"at {seq} was {final!r} and is {found!r}")
+                if final != found:
+                    raise BrokenPromiseError(f"at {seq} was {final!r} and is {found!r}")
 
     # ------------------------------------------------------------------ what is stored
 
@@ -284,13 +288,16 @@ class Oracle:
                 continue
             places = sent.get(identity(event))
             if places is None:
-                require(kind in _ENDS, f"{session_id}: nobody sent {event}")
+                if kind not in _ENDS:
+                    raise BrokenPromiseError(f"{session_id}: nobody sent {event}")
                 strange = event
                 continue
-            require(strange is None or kind in _ENDS, f"{session_id}: nobody sent {strange}")
-            later = [place for place in places if place > last]
-            require(later or forked, f"{session_id}: twice, or out of order: {event}")
-            last = later[0] if later else last
+            if strange is not None and kind not in _ENDS:
+                raise BrokenPromiseError(f"{session_id}: nobody sent {strange}")
+            later = next((place for place in places if place > last), 0)
+            if not later and not forked:
+                raise BrokenPromiseError(f"{session_id}: twice, or out of order: {event}")
+            last = later or last
         # a batch of plain lines has no end of its own: what a cut leaves of closers is completed by the next recovery
         require(strange is None or self.plain, f"{session_id}: nobody sent {strange}")
 
