@@ -1,7 +1,7 @@
 """A file that is a disk, served through /dev/fuse by a process of its own, so that single block writes can fail.
 
-Where the kernel has no device mapper, a loop device over this file is the disk that says EIO. The one rule: only the
-writes that were asked for fail; every other one is carried out, in order.
+Where the kernel has no device mapper, a loop device over this file is the disk that says EIO, and the one that tells
+what was written to it. The one rule: only the writes that were asked for fail; the others are carried out, in order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import stat
 import struct
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crash.processes import end_with_parent
 from crash.volumes import MIB, CannotTryError, mount_fuse, unmount
@@ -30,9 +30,35 @@ _OUT = struct.Struct("<IiQ")
 _LARGEST = 128 * 1024
 _NO_ANSWER = frozenset({2, 36, 42})  # FORGET, INTERRUPT, BATCH_FORGET
 _GETATTR, _SETATTR, _OPEN, _READ, _WRITE = 3, 4, 14, 15, 16
-_DONE = frozenset({18, 20, 25, 38})  # RELEASE, FSYNC, FLUSH, DESTROY
+_SYNC = 20
+_DONE = frozenset({18, _SYNC, 25, 38})  # RELEASE, FSYNC, FLUSH, DESTROY
 _INIT = 26
 _DIRECT_IO = 1
+_RECORD = struct.Struct("<cQI")
+
+WRITE, FLUSH, MARK = b"W", b"F", b"M"
+"""What a record is of."""
+
+
+class Record(NamedTuple):
+    """What happened to the disk: bytes were written at an offset, all was flushed, or somebody left a mark."""
+
+    kind: bytes
+    offset: int
+    data: bytes
+
+
+def read_records(path: Path) -> list[Record]:
+    """Read what was recorded, in order."""
+    content = path.read_bytes()
+    found: list[Record] = []
+    at = 0
+    while at < len(content):
+        kind, offset, size = _RECORD.unpack_from(content, at)
+        at += _RECORD.size
+        found.append(Record(kind, offset, content[at : at + size]))
+        at += size
+    return found
 
 
 @dataclass
@@ -70,6 +96,10 @@ class BlockFile:
         """How many writes have failed so far."""
         return self._ask({})
 
+    def mark(self, text: str) -> None:
+        """Leave a mark among the records: what is recorded before it had happened by now."""
+        self._ask({"mark": text})
+
     def _ask(self, what: dict[str, object]) -> int:
         self._control.sendall(json.dumps(what).encode() + b"\n")
         failed: int = json.loads(self._answers.readline())["failed"]
@@ -77,8 +107,13 @@ class BlockFile:
 
 
 @contextmanager
-def open_block_file(scratch: Path, mib: int) -> Generator[BlockFile]:
+def open_block_file(scratch: Path, mib: int, records: Path | None = None) -> Generator[BlockFile]:
     """Serve a disk of zeros.
+
+    Args:
+        scratch: Where the file and what backs it are.
+        mib: How large.
+        records: A file that gets every write and flush, and the marks.
 
     Raises:
         CannotTryError: There is no /dev/fuse, or it cannot be used.
@@ -103,7 +138,7 @@ def open_block_file(scratch: Path, mib: int) -> Generator[BlockFile]:
         ours.close()
         code = 1
         with suppress(OSError):
-            _Server(fuse, image, theirs).run()
+            _Server(fuse, image, theirs, records).run()
             code = 0
         os._exit(code)
     theirs.close()
@@ -120,8 +155,11 @@ def open_block_file(scratch: Path, mib: int) -> Generator[BlockFile]:
 
 
 class _Server:
-    def __init__(self, fuse: int, image: Path, control: socket.socket) -> None:
+    def __init__(
+        self, fuse: int, image: Path, control: socket.socket, records: Path | None
+    ) -> None:
         self._fuse = fuse
+        self._records = None if records is None else records.open("wb", buffering=0)
         self._image = os.open(image, os.O_RDWR)
         self._control = control
         self._fault: _Fault | None = None
@@ -143,7 +181,13 @@ class _Server:
                         return
                     self._obey(json.loads(line))
 
-    def _obey(self, what: dict[str, list[str | int] | None]) -> None:
+    def _note(self, kind: bytes, offset: int = 0, data: bytes | memoryview = b"") -> None:
+        if self._records is not None:
+            self._records.write(b"".join([_RECORD.pack(kind, offset, len(data)), data]))
+
+    def _obey(self, what: dict[str, Any]) -> None:
+        if "mark" in what:
+            self._note(MARK, 0, what["mark"].encode())
         if "fault" in what:
             told = what["fault"]
             self._fault = None
@@ -187,6 +231,8 @@ class _Server:
             _, minor, ahead = struct.unpack_from("<III", message, _IN.size)
             told = struct.pack("<IIIIHHII", 7, min(minor, 31), ahead, 0, 16, 12, _LARGEST, 1)
             return told.ljust(64, b"\0")
+        if code == _SYNC:
+            self._note(FLUSH)
         return b"" if code in _DONE else errno.ENOSYS
 
     def _write(self, message: bytes) -> bytes | int:
@@ -200,6 +246,7 @@ class _Server:
                 os.kill(fault.victim, signal.SIGKILL)
             return errno.EIO
         os.pwrite(self._image, data, offset)
+        self._note(WRITE, offset, data)
         return struct.pack("<II", size, 0)
 
     def _attributes(self) -> bytes:

@@ -70,6 +70,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof("repairs", (10, 295), (120, 1800, 1800), promises=(11,)),
     Proof("branches", (40, 45), (600, 900, 900), promises=(36,)),
     Proof("cuts", (20, 226), (180, 900, 7200), promises=(4,)),
+    Proof("blocks", (20, 60), (180, 900, 7200), promises=(4,)),
     Proof("gate", (20, 117), (180, 900, 7200), promises=(6,)),
     Proof("states", (20, 177), (300, 1500, 14400), promises=(3, 8, 17)),
     Proof("mutants", (1, 400), (10, 1800, 14400), promises=(36,)),

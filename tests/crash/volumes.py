@@ -195,6 +195,24 @@ def open_volume(kind: Kind, scratch: Path, backing: Path | None = None) -> Gener
 
 
 @contextmanager
+def open_image(kind: Kind, image: Path, where: Path) -> Generator[None]:
+    """Mount what a disk holds, as the boot of a machine does.
+
+    Raises:
+        OSError: It cannot be mounted.
+    """
+    with _loop_device(image) as device:
+        if kind.check:
+            run([*kind.check, str(device)], most=3)
+        _mount(str(device), where, kind.fs, 0, kind.options)
+        try:
+            yield
+        finally:
+            unmount(where)
+            os.close(_open_alone(device))
+
+
+@contextmanager
 def _loop_device(image: Path) -> Generator[Path]:
     """A loop device over a file that ends with its last user: this one, and what is mounted from it."""
     backing = os.open(image, os.O_RDWR | os.O_CLOEXEC)
