@@ -5,6 +5,7 @@ The rule that holds here: a site is a value. It opens nothing by itself and outl
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +15,7 @@ from dshd.storage.jsonl.rows import pack
 from dshd.storage.jsonl.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from dsh_protocol.vocabulary import Event
     from dshd.storage.files import Disk
@@ -45,6 +46,15 @@ class Site(NamedTuple):
     def open_directory(self) -> int:
         """Open the session's directory."""
         return self.root.open_directory(self.place.project, self.place.segment)
+
+    @contextmanager
+    def directory(self) -> Generator[int, None, None]:
+        """Have the session's directory open for a while."""
+        directory = self.open_directory()
+        try:
+            yield directory
+        finally:
+            self.disk.close(directory)
 
     def encoded(self, events: Sequence[Event]) -> bytes:
         """Return the bytes of one batch.

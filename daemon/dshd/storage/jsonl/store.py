@@ -8,26 +8,21 @@ decides.
 from __future__ import annotations
 
 import os
-import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dsh_protocol.errors import (
     SessionBusyError,
     SessionExistsError,
 )
 from dsh_protocol.events import check_header, header_to_wire
-from dshd.storage.files import APPEND, RealDisk
-from dshd.storage.jsonl.beginning import READ_WHOLE, begun, find_loss
-from dshd.storage.jsonl.derived import lineage_of, read_derived
+from dshd.storage.files import RealDisk
 from dshd.storage.jsonl.faults import read_error, write_error
 from dshd.storage.jsonl.frames import FrameEncoder
-from dshd.storage.jsonl.generations import refuse_newer
-from dshd.storage.jsonl.holder import read_holder
+from dshd.storage.jsonl.holder import read_holder, told
 from dshd.storage.jsonl.labels import read_labels, write_labels
 from dshd.storage.jsonl.layout import (
-    LEFTOVER,
     RAW_LOG,
     ZSTD_LOG,
     Compression,
@@ -41,19 +36,14 @@ from dshd.storage.jsonl.listing import (
     Listing,
     not_deleted,
     not_found,
-    require_identity,
     require_one,
 )
 from dshd.storage.jsonl.lock import lock_session
-from dshd.storage.jsonl.log import LogFile, OpenFile
+from dshd.storage.jsonl.opening import events_of, open_to_read, open_to_write
 from dshd.storage.jsonl.read_handle import ReadHandle
-from dshd.storage.jsonl.repair import cut, set_aside, settle, sweep
-from dshd.storage.jsonl.rescue import events_behind_header
 from dshd.storage.jsonl.root import Root
 from dshd.storage.jsonl.site import Site
-from dshd.storage.jsonl.source import read_header
 from dshd.storage.jsonl.trash import TRASH, Trash
-from dshd.storage.jsonl.vocabulary import find_problem
 from dshd.storage.jsonl.write_handle import WriteHandle
 
 if TYPE_CHECKING:
@@ -71,7 +61,7 @@ if TYPE_CHECKING:
         StoredSession,
     )
 
-_LEFTOVER_AGE = 24 * 3600.0
+T = TypeVar("T")
 
 
 class JsonlStore:
@@ -107,6 +97,13 @@ class JsonlStore:
                 self._settled.discard(place)
 
         return release
+
+    def _not_settled(self, place: Place) -> bool:
+        """Whether this is the first time since its last writer that a session is looked at; asked once."""
+        with self._lock:
+            fresh = place not in self._settled
+            self._settled.add(place)
+            return fresh
 
     def create(self, header: Header) -> SessionHandle:
         """Take an id for a new session; see `SessionStore`."""
@@ -147,14 +144,16 @@ class JsonlStore:
         """Open a stored session; see `SessionStore`."""
         segment = check_id(session_id)
         if access == "read":
-            return self._open_read(self._places(session_id, segment)[0])
+            place = self._places(session_id, segment)[0]
+            return open_to_read(self._site(place), session_id, fresh=self._not_settled)
         if not self._claim(session_id):
             raise SessionBusyError(f"session {session_id!r} is open for writing here already")
         places: list[Place] = []
         try:
             places = self._places(session_id, segment)
             require_one(places, self._root)
-            return self._open_write(session_id, places[0])
+            released = self._release(session_id, places[0])
+            return open_to_write(self._site(places[0]), session_id, released=released)
         except BaseException:
             self._release(session_id, places[0] if places else Place("", "", ""))()
             raise
@@ -165,170 +164,33 @@ class JsonlStore:
             raise not_found(session_id)
         return places
 
-    def _open_read(self, place: Place) -> ReadHandle:
-        site = self._site(place)
-        try:
-            directory = site.open_directory()
-            try:
-                kept = read_derived(self._disk, directory, whole=True)
-                fd = self._root.open_log(directory, place)
-            finally:
-                self._disk.close(directory)
-        except FileNotFoundError as error:
-            raise not_found(place.segment) from error
-        except OSError as error:
-            raise read_error(error, site.path) from error
-        file = OpenFile(self._disk, fd)
-        try:
-            with self._lock:
-                fresh = place not in self._settled
-                self._settled.add(place)
-            if fresh:
-                self._settle_names(site)
-                settle(self._disk, fd)
-            found = self._disk.fstat(fd)
-            header, first = read_header(site.source(fd), found.st_size)
-            derived = lineage_of(kept, site.source(fd), first, found.st_size)
-            if found.st_size <= READ_WHOLE and not (kept is not None and kept.is_level(found)):
-                derived = derived.distrusted()
-        except OSError as error:
-            file.close()
-            raise read_error(error, site.path) from error
-        except BaseException:
-            file.close()
-            raise
-        return ReadHandle(site, file, header, first, derived)
-
     def rescue(self, session_id: str) -> Iterator[Event]:
         """Yield what can be read of a log whose header is no good; see `SessionStore`."""
         place = self._places(session_id, check_id(session_id))[0]
-        site = self._site(place)
-        try:
-            directory = site.open_directory()
-            try:
-                fd = self._root.open_log(directory, place)
-            finally:
-                self._disk.close(directory)
-            try:
-                yield from events_behind_header(site.source(fd), self._disk.fstat(fd).st_size)
-            finally:
-                self._disk.close(fd)
-        except FileNotFoundError as error:
-            raise not_found(session_id) from error
-        except OSError as error:
-            raise read_error(error, site.path) from error
-
-    def _settle_names(self, site: Site) -> None:
-        """Make the names of what is about to be shown durable, where this disk and this user can."""
-        with suppress(OSError):
-            directory = site.open_directory()
-            try:
-                self._root.settle(directory, site.place.project, site.place.segment)
-            finally:
-                self._disk.close(directory)
-
-    def _open_write(self, session_id: str, place: Place) -> WriteHandle:
-        site = self._site(place)
-        try:
-            directory = site.open_directory()
-        except FileNotFoundError as error:
-            raise not_found(session_id) from error
-        lock = fd = None
-        try:
-            lock = lock_session(
-                self._disk, directory, session_id, _told(read_holder(self._disk, directory))
-            )
-            fd = self._root.open_log(directory, place, APPEND)
-            handle = self._opened(session_id, site, directory, lock, fd)
-        except BaseException as error:
-            for held in (fd, lock):
-                if held is not None:
-                    self._disk.close(held)
-            if isinstance(error, FileNotFoundError):
-                raise not_found(session_id) from error
-            if isinstance(error, OSError):
-                raise write_error(error, site.path) from error
-            raise
-        finally:
-            self._disk.close(directory)
-        return handle
-
-    def _opened(
-        self, session_id: str, site: Site, directory: int, lock: int, fd: int
-    ) -> WriteHandle:
-        """Read the log as the disk has it, refuse what must not be continued, then mend its tail."""
-        names = self._disk.listdir(directory)
-        refuse_newer(site, directory, names)
-        self._root.settle(directory, site.place.project, site.place.segment)
-        settle(self._disk, fd)
-        source, found = site.source(fd), self._disk.fstat(fd)
-        header, first = read_header(source, found.st_size)
-        require_identity(header, session_id, site)
-        derived = read_derived(self._disk, directory, whole=True)
-        lineage = lineage_of(derived, source, first, found.st_size)
-        if lineage.loss is not None and derived is not None:
-            find_loss(source, first, found.st_size, derived)
-            raise lineage.loss
-        level = derived is not None and derived.is_level(found)
-        index, walk = begun(source, first, found.st_size, lineage, trusted=level)
-        problem = find_problem(walk.batches(), index, site.path)
-        if problem is not None:
-            raise problem
-        if walk.torn is not None:
-            set_aside(directory, source, walk.torn)
-            cut(source, walk.torn)
-        sweep(
-            self._disk,
-            directory,
-            older_than=time.time() - _LEFTOVER_AGE,
-            names=[name for name in names if LEFTOVER.fullmatch(name)],
-        )
-        return WriteHandle(
-            site,
-            header,
-            lock=lock,
-            log=LogFile(OpenFile(self._disk, fd), site.path, walk.offset, walk.crc or 0),
-            first=first,
-            index=index,
-            next_seq=walk.seq,
-            derived=lineage.head,
-            level=level,
-            released=self._release(session_id, site.place),
-        )
+        yield from events_of(self._site(place), session_id)
 
     def read_holder(self, session_id: str) -> HolderRecord | None:
         """Return the holder record of a stored session; see `SessionStore`."""
-        place = self._places(session_id, check_id(session_id))[0]
-        try:
-            directory = self._site(place).open_directory()
-        except FileNotFoundError:
-            return None
-        try:
-            return read_holder(self._disk, directory)
-        finally:
-            self._disk.close(directory)
+        return self._record_of(session_id, read_holder)
 
     def read_labels(self, session_id: str) -> Labels | None:
         """Return the labels of a stored session; see `SessionStore`."""
-        place = self._places(session_id, check_id(session_id))[0]
+        return self._record_of(session_id, read_labels)
+
+    def _record_of(self, session_id: str, read: Callable[[Disk, int], T | None]) -> T | None:
+        site = self._site(self._places(session_id, check_id(session_id))[0])
         try:
-            directory = self._site(place).open_directory()
+            with site.directory() as directory:
+                return read(self._disk, directory)
         except FileNotFoundError:
             return None
-        try:
-            return read_labels(self._disk, directory)
-        finally:
-            self._disk.close(directory)
 
     def write_labels(self, session_id: str, labels: Labels) -> None:
         """Replace the labels of a stored session; see `SessionStore`."""
         site = self._site(self._places(session_id, check_id(session_id))[0])
         try:
-            directory = site.open_directory()
-            try:
+            with site.directory() as directory:
                 write_labels(self._disk, directory, labels)
-            finally:
-                self._disk.close(directory)
         except FileNotFoundError as error:
             raise not_found(session_id) from error
         except OSError as error:
@@ -362,8 +224,8 @@ class JsonlStore:
             for project in projects:
                 directory = self._root.open_directory(project, segment)
                 stack.callback(self._disk.close, directory)
-                told = _told(read_holder(self._disk, directory))
-                lock = lock_session(self._disk, directory, session_id, told)
+                holder = told(read_holder(self._disk, directory))
+                lock = lock_session(self._disk, directory, session_id, holder)
                 stack.callback(self._disk.close, lock)
             yield
 
@@ -440,9 +302,3 @@ def _exists(session_id: str) -> SessionExistsError:
     return SessionExistsError(
         f"session {session_id!r} exists already; open it, or use another id", session=session_id
     )
-
-
-def _told(holder: HolderRecord | None) -> dict[str, object] | None:
-    if holder is None:
-        return None
-    return {"pid": holder.pid, "client": holder.client, "since": holder.since, "connected": False}
