@@ -38,11 +38,11 @@ class Journal:
                 self.sent += note["sent"]
 
 
-def read_all(connection: Connection, session_id: str) -> list[events.Event]:
-    """Return every event of a session, page by page."""
+def read_all(connection: Connection, session_id: str, page_events: int = 7) -> list[events.Event]:
+    """Return every event of a session, page by page; short pages have their bounds tried, too."""
     found: list[events.Event] = []
     while True:
-        page = connection.call("session.read", id=session_id, offset=len(found), length=7)
+        page = connection.call("session.read", id=session_id, offset=len(found), length=page_events)
         found += page["events"]
         assert page["nextOffset"] == len(found)
         if page["end"]:
