@@ -46,6 +46,7 @@ def install(*, now: bool, environ: Mapping[str, str] | None = None) -> int:
     reloaded = _systemctl("daemon-reload")
     if not reloaded:
         _say("no user manager answers here; where one runs: systemctl --user daemon-reload")
+        _say("without one, dshd runs as it is: dshd serve")
     elif now and not _systemctl("enable", "--now", "dshd.socket"):
         return _say("dshd: systemctl --user enable --now dshd.socket failed", EXIT_FAILURE)
     if not (now and reloaded):

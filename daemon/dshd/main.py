@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from dsh_protocol.errors import EXIT_CANNOT_START, EXIT_FAILURE, RootLockedError
+from dsh_protocol.errors import EXIT_CANNOT_START, RootLockedError
 from dsh_protocol.version import FORMAT_VERSION, PROTOCOL_VERSION, VERSION
 from dshd.settings import (
     DEFAULT_BATCH_WINDOW_S,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dshd.settings import ServeFlags
 
 _VERBS = ("serve", "check-config", "install", "verify", "salvage", "restore")
+_EXIT_OUTPUT, _EXIT_PIPE = 74, 141  # as of dshctl
 _SWITCH_S = 0.0005
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -50,7 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if exc.errno not in {errno.EPIPE, errno.ENOSPC}:
             raise
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # kept for the process
-        return EXIT_FAILURE
+        if exc.errno == errno.EPIPE:
+            return _EXIT_PIPE
+        sys.stderr.write(f"dshd: cannot write to standard output: {exc.strerror}\n")
+        return _EXIT_OUTPUT
     return code
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,7 @@ def test_to_start_now_where_no_user_manager_answers_fails_and_says_so(tmp_path: 
     done = dshd(tmp_path, "install", "--now", PATH=str(tmp_path))
     assert done.returncode == 1
     assert "no user manager answers" in done.stdout
+    assert "dshd serve" in done.stdout
 
 
 def test_a_path_that_no_unit_can_hold_is_refused() -> None:
@@ -108,10 +110,17 @@ def test_a_running_daemon_is_noticed_and_not_disturbed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("check-config",), ("install", "--print")])
-def test_a_reader_that_is_gone_or_a_full_device_is_no_traceback(
+def test_closed_output_or_a_full_device_is_no_traceback(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    for sink in ("exec >&-;", "exec >/dev/full;"):
+    for sink, code, told in (
+        ("exec >&-;", 0, ""),
+        (
+            "exec >/dev/full;",
+            74,
+            "dshd: cannot write to standard output: No space left on device\n",
+        ),
+    ):
         done = subprocess.run(
             ["/bin/sh", "-c", f'{sink} exec "$0" -m dshd.main "$@"', sys.executable, *words],
             capture_output=True,
@@ -120,5 +129,14 @@ def test_a_reader_that_is_gone_or_a_full_device_is_no_traceback(
             env=clean_environ(tmp_path) | {"LANG": "C", "COLUMNS": "1"},
             timeout=30,
         )
-        assert done.returncode in {0, 1}
-        assert "Traceback" not in done.stderr
+        assert (done.returncode, done.stderr) == (code, told)
+
+
+def test_a_reader_that_is_gone_is_no_error_of_ours(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "dshd.main", "install", "--print"]
+    env = clean_environ(tmp_path)
+    ended = subprocess.run(words, check=False, stdout=writer, stderr=subprocess.PIPE, env=env)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, b"")
