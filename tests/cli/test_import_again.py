@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cli import foreign
 from cli.looking import Dshctl
+from dsh_client.cli.context import Context
+from dsh_client.cli.importing.files import Import
+from dsh_client.cli.importing.known import Known
+from dsh_client.cli.importing.meter import Meter
+from dsh_client.cli.output import Output, Terminal
 from support.daemon import DaemonProcess, open_daemon
 
 if TYPE_CHECKING:
@@ -74,6 +81,59 @@ def test_the_same_file_is_imported_once_whatever_its_name(
     assert len(imported(dshctl, str(one))[0]["sessions"]) == 1  # what lies in the trash counts not
 
 
+class KilledError(BaseException):
+    """The program is gone: nothing of it runs any more."""
+
+
+class Killed(Context):
+    """Ends before one of its calls, and makes none afterwards."""
+
+    def __init__(self, daemon: DaemonProcess, calls: int) -> None:
+        out = Output(io.BytesIO(), io.BytesIO(), "table", Terminal(80))
+        super().__init__(out, Namespace(socket=str(daemon.socket), timeout=30.0, no_redact=False))
+        self._left = calls
+
+    def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise KilledError
+        return super().call(method, params)
+
+
+def killed_after(daemon: DaemonProcess, path: Path, calls: int) -> bool:
+    context = Killed(daemon, calls)
+    try:
+        Import(context, "codex", str(path), None).run(Meter(), Known(context), again=True)
+    except KilledError:
+        return True
+    finally:
+        context.close()
+    return False
+
+
+def test_whatever_call_an_import_is_killed_before_what_it_left_is_known_and_goes(
+    daemon: DaemonProcess, dshctl: Dshctl, tmp_path: Path
+) -> None:
+    path = tmp_path / "chat.jsonl"
+    path.write_bytes(foreign.CODEX_WHOLE)
+    calls = 0
+    while killed_after(daemon, path, calls):
+        calls += 1
+        while any(one["writer"] for one in sessions(daemon).values()):
+            time.sleep(0.01)  # until the daemon has noticed
+        for one in sessions(daemon).values():
+            read = daemon.call("session.read", id=one["id"], offset=0, length=1)
+            [first] = read["events"]
+            assert first["data"]["file"] == str(path)
+            assert str(one["title"]).startswith(MARK) or one["nextSeq"] == 1
+        left = set(sessions(daemon))
+        [report] = imported(dshctl, str(path))
+        assert set(report["putAway"]) == left
+        assert set(sessions(daemon)) == {one["id"] for one in report["sessions"]}
+        daemon.call("session.delete", id=report["sessions"][0]["id"])
+    assert calls > 5
+
+
 def long_chat(path: Path) -> None:
     """Several conversations, long enough to be killed amidst the last one."""
     lines = [json.dumps({"messages": [{"role": "user", "content": f"{n}"}]}) for n in range(2)]
@@ -89,7 +149,7 @@ def test_what_a_killed_import_left_says_so_and_goes_when_it_is_done_again(
     long_chat(path)
     words = ["--socket", str(daemon.socket), "import", "--from", "openai", str(path)]
     with subprocess.Popen([sys.executable, "-m", "dsh_client.cli.main", *words]) as importing:
-        while len([one for one in sessions(daemon).values() if one["nextSeq"]]) < 3:
+        while len([one for one in sessions(daemon).values() if one["title"]]) < 3:
             assert importing.poll() is None
             time.sleep(0.01)  # until another process has come so far
         importing.send_signal(signal.SIGSTOP)

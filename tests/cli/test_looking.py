@@ -178,7 +178,7 @@ def test_top_tells_the_daemons_figures(dshctl: Dshctl, daemon: DaemonProcess) ->
 
 def test_du_adds_up(dshctl: Dshctl, daemon: DaemonProcess) -> None:
     report = dshctl.document("du")
-    assert set(report) == {"sessions", "totalBytes", "root", "freeBytes"}
+    assert set(report) == {"sessions", "totalBytes", "trash", "root", "freeBytes"}
     assert report["totalBytes"] == sum(one["sizeBytes"] for one in report["sessions"])
     assert report["root"] == str(daemon.root)
     sizes = [one["sizeBytes"] for one in report["sessions"]]
@@ -186,6 +186,23 @@ def test_du_adds_up(dshctl: Dshctl, daemon: DaemonProcess) -> None:
     text = dshctl.text("du", "-n", "2")
     assert f"in {len(sizes)} sessions, 2 shown; " in text
     assert len(dshctl.text("-o", "jsonl", "du", GOAL, CRASHED).splitlines()) == 2
+    assert dshctl.document("du", GOAL)["trash"] is None
+
+
+def test_du_names_what_lies_in_the_trash(dshctl: Dshctl, daemon: DaemonProcess) -> None:
+    assert dshctl.document("du")["trash"] == {"sessions": 0, "sizeBytes": 0}
+    assert "deleted" not in dshctl.text("du")
+    with daemon.connect() as agent:
+        turns.write_session(agent, "thrown-away")
+        agent.call("session.delete", id="thrown-away")
+    try:
+        report = dshctl.document("du")
+        assert "thrown-away" not in [one["id"] for one in report["sessions"]]
+        assert report["trash"]["sessions"] == 1
+        assert report["trash"]["sizeBytes"] > 100
+        assert dshctl.text("du").endswith(" more in 1 deleted session: dshctl trash\n")
+    finally:
+        dshctl.text("trash", "empty", "--older-than", "0s", "--yes")
 
 
 # --- show

@@ -235,6 +235,10 @@ def test_prune_takes_only_what_nobody_needs(tmp_path: Path, capfdbinary: Any) ->
             # What was made today is not old, whatever a restored file says of itself.
             none = dshctl.document("prune", "--older-than", "30d")
             assert none == {"sessions": [], "applied": False, "kept": {"damaged": 1}}
+            for words in ([], ["--apply"]):
+                dshctl.text("prune", "--older-than", "30d", *words)
+                assert "nothing is due" in dshctl.err
+                assert "--apply" not in dshctl.err
             only = dshctl.document("prune", "--older-than", "0d")
             assert [one["id"] for one in only["sessions"]] == ["new", "child", "old"]
             assert only["kept"] == {"in use": 1, "pinned": 1, "forked from": 1, "damaged": 1}

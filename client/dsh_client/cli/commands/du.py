@@ -1,4 +1,4 @@
-"""`dshctl du`: how much room sessions take, the largest first."""
+"""`dshctl du`: how much room sessions take, the largest first, and what lies in the trash beside them."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace, context: Context) -> int:
-    """Print sizes and their sum. The sum is of all, also of those that are not shown."""
+    """Print sizes and their sum, of all, also of those that are not shown; the trash has a sum of its own."""
     sessions = _sessions(arguments.id, context)
     sessions.sort(key=lambda session: session.get("sizeBytes") or 0, reverse=True)
-    total = sum(session.get("sizeBytes") or 0 for session in sessions)
+    total = _sum(sessions)
+    trash = None if arguments.id else _trash(context)
     root = str(context.call("daemon.status").get("root"))
     free = _free(root)
     entries = [_entry(session, context) for session in sessions]
     if context.out.form == "json":
-        context.out.json(
-            {"sessions": entries, "totalBytes": total, "root": root, "freeBytes": free}
-        )
+        report = {"totalBytes": total, "trash": trash, "root": root, "freeBytes": free}
+        context.out.json({"sessions": entries, **report})
         return EXIT_OK
     shown = entries if arguments.limit == 0 else entries[: arguments.limit]
     if context.out.form == "jsonl":
@@ -59,6 +59,9 @@ def run(arguments: Namespace, context: Context) -> int:
         f"{figures.size(total)} in {figures.counted(len(entries), 'session')}{more}; "
         f"{figures.size(free)} free at {root}"
     )
+    if trash is not None and trash["sessions"]:
+        deleted = figures.counted(trash["sessions"], "deleted session")
+        context.out.line(f"{figures.size(trash['sizeBytes'])} more in {deleted}: dshctl trash")
     return EXIT_OK
 
 
@@ -70,6 +73,16 @@ def _sessions(names: list[str], context: Context) -> list[dict[str, Any]]:
     for page in () if names else context.sessions({}):
         found.update((session["id"], session) for session in page["sessions"])
     return list(found.values())
+
+
+def _sum(sessions: list[dict[str, Any]]) -> int:
+    return sum(session.get("sizeBytes") or 0 for session in sessions)
+
+
+def _trash(context: Context) -> dict[str, int]:
+    """Return how many sessions lie in the trash, and what they take."""
+    deleted = context.call("session.list", {"deleted": True})["sessions"]
+    return {"sessions": len(deleted), "sizeBytes": _sum(deleted)}
 
 
 def _entry(session: dict[str, Any], context: Context) -> dict[str, Any]:

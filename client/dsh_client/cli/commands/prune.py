@@ -116,7 +116,9 @@ def _print(report: dict[str, Any], context: Context) -> None:
     ]
     out.table(_COLUMNS, rows)
     count = len(rows)
-    if report["applied"]:
+    if not count:
+        out.note("nothing is due")
+    elif report["applied"]:
         out.note(f"{count} are in the trash; to bring one back: dshctl undelete ID")
     else:
         out.note(f"{count} would go; nothing was changed: to do it, add --apply")

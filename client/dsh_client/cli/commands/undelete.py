@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dsh_client.cli.context import LAST
-from dsh_client.cli.labelling import add_ids
-from dsh_protocol.errors import EXIT_OK
+from dsh_client.cli.labelling import add_ids, each
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -23,21 +22,12 @@ def run(arguments: Namespace, context: Context) -> int:
     """Bring back one after the other; names mean what lies in the trash."""
     page = context.call("session.list", {"deleted": True})
     ids = [str(session["id"]) for session in page["sessions"]]
-    sessions: list[dict[str, Any]] = []
-    try:
-        for wanted in arguments.ids:
-            arguments.id = wanted  # what an error is about
-            name = ids[0] if wanted == LAST and ids else context.pick(wanted, ids)
-            arguments.id = name
-            result = context.call("session.undelete", {"id": name})
-            ids.remove(name)
-            result["session"]["title"] = context.clean(result["session"].get("title"))
-            sessions.append(result["session"])
-            if context.out.is_table:
-                context.out.line(f"{name} is back")
-            elif context.out.form == "jsonl":
-                context.out.json(result["session"])
-    finally:
-        if context.out.form == "json":
-            context.out.json({"sessions": sessions})
-    return EXIT_OK
+
+    def bring_back(wanted: str) -> tuple[str, Any]:
+        name = ids[0] if wanted == LAST and ids else context.pick(wanted, ids)
+        arguments.id = name
+        result = context.call("session.undelete", {"id": name})
+        ids.remove(name)
+        return name, result
+
+    return each(arguments, context, bring_back, "is back")

@@ -59,11 +59,12 @@ class Archive:
         self.course = Course(self._emit, report)
 
     def begin(self, source: Json) -> None:
-        """Mark the session as unfinished, then give it its first event."""
+        """Put it on disk with the event that says what it is an import of, then mark it as unfinished."""
+        self._emit({"type": SOURCE, "data": carried(source), "ignorable": True})
+        self._send()
         self._context.call("session.flush", {"id": self.id, "writer": self._writer})
         name = visible(str(source["file"]).rpartition("/")[2])[:_NAME_CHARS]
         self._context.call("session.setLabel", {"id": self.id, "title": UNFINISHED + name})
-        self._emit({"type": SOURCE, "data": carried(source), "ignorable": True})
 
     def keep(self, line: int, kind: str, value: Any, time: int | None = None) -> None:
         """Keep a record, or what of one became nothing else."""

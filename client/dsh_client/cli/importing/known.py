@@ -1,7 +1,7 @@
 """What was imported before: by the digest of the file, which the first event of each imported session has.
 
-The rule: a session whose import did not come to its end says so in its title, from before its first event until the
-whole file is through; only such a session is ever put away here, and never one that somebody still writes.
+The rule: a session whose import did not come to its end says so in its title until the whole file is through, or has no
+event but its first; only such a session is ever put away here, and never one that somebody still writes.
 """
 
 from __future__ import annotations
@@ -98,4 +98,5 @@ def _is_left(session: Json, found: Json, source: Json) -> bool:
 
 def _is_unfinished(session: Json) -> bool:
     title = as_object(session.get("labels")).get("title")
-    return isinstance(title, str) and title.startswith(UNFINISHED)
+    marked = isinstance(title, str) and title.startswith(UNFINISHED)
+    return marked or session.get("nextSeq") == 1  # killed before it could be marked
