@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ANSWER_LIMIT_S = 400.0
 _TRIES = 12
+_HURRIED = 3
 Message = dict[str, Any]
 
 
@@ -119,7 +120,9 @@ class Agent(Client):
                     await self._enter()
                 while actions > 0:
                     for request in self._turn():
-                        actions -= 1
+                        actions = (
+                            min(actions, _HURRIED) - 1 if self.machine.hurried else actions - 1
+                        )
                         await self._act(request)
                         if actions <= 0 and self.chance.random() < 0.5:
                             break

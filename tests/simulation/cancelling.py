@@ -1,24 +1,35 @@
 """One reference workload, cut short at any one of the awaits of the daemon's tasks, in one of five ways.
 
 The rule that holds here: an await is counted when a task of the daemon has come to it and waits there, and what is done
-to it is done at that moment, before anything else runs.
+to it is done at that moment, before anything else runs. From then on the clients have little left to do.
+
+All awaits are tried in one playing: at each of them a process is forked for each deed, plays on from there, and is
+judged; the first process goes on undisturbed.
 """
 
 from __future__ import annotations
 
+import os
+import select
+import socket
+import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import trio
 
 from simulation.world import play_calmly
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from simulation.machine import Machine
     from simulation.world import Outcome
 
 _SEED = 20
 _NEVER = 0
+_NOTHING_SAID = b'[true, "", "it ended without a word"]'
 
 
 class Deed(StrEnum):
@@ -64,11 +75,16 @@ class Canceller(trio.abc.Instrument):
         if not line:
             return
         self.awaits += 1
-        if self.awaits == self._place:
-            self._do(machine, line)
+        self.reached(machine, line)
 
-    def _do(self, machine: Machine, line: list[trio.lowlevel.Task]) -> None:
-        deed = self._deed
+    def reached(self, machine: Machine, line: list[trio.lowlevel.Task]) -> None:
+        """Do it where the place is."""
+        if self.awaits == self._place:
+            self.do(self._deed, machine, line)
+
+    def do(self, deed: Deed, machine: Machine, line: list[trio.lowlevel.Task]) -> None:
+        """Do something at an await, to a task and those that it belongs to."""
+        machine.hurried = True
         if deed is Deed.STOP:
             machine.stop()
         elif deed is Deed.CUT:
@@ -86,6 +102,57 @@ class Canceller(trio.abc.Instrument):
                 return
             ours[0].child_nurseries[0].cancel_scope.cancel()
         self.done = True
+
+
+class _Forking(Canceller):
+    """Does everything at every await, each time in a process of its own."""
+
+    def __init__(
+        self,
+        wanted: Callable[[int], Iterable[Deed]],
+        tell: Callable[[int, Deed, bool, str, str | None], None],
+    ) -> None:
+        super().__init__(_NEVER, Deed.STOP)
+        self.answers = -1
+        self._wanted = wanted
+        self._tell = tell
+
+    def reached(self, machine: Machine, line: list[trio.lowlevel.Task]) -> None:
+        """Fork for each deed; the forked process plays on in this very call."""
+        if self.answers >= 0:
+            return
+        for deed in self._wanted(self.awaits):
+            reads, writes = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(reads)
+                _leave_the_first_loop()
+                self.answers = writes
+                self.do(deed, machine, line)
+                return
+            os.close(writes)
+            with os.fdopen(reads, "rb") as pipe:
+                said = pipe.read()
+            os.waitpid(pid, 0)
+            done, trace, broken = msgspec.json.decode(said or _NOTHING_SAID)
+            self._tell(self.awaits, deed, done, trace, broken)
+
+
+def _leave_the_first_loop() -> None:
+    """Give the loop of a forked process what it would share with the first: its epoll, and what wakes it."""
+    context: Any = sys.modules["trio._core._run"]
+    runner = context.GLOBAL_RUN_CONTEXT.runner
+    loop = runner.io_manager
+    for pair in (loop._force_wakeup, runner.entry_queue.wakeup):  # noqa: SLF001  # there is no other way to them
+        for mine, shared in zip(
+            socket.socketpair(), (pair.wakeup_sock, pair.write_sock), strict=True
+        ):
+            mine.setblocking(False)  # noqa: FBT003  # the library has no other name for it
+            os.dup2(mine.fileno(), shared.fileno())
+    loop._epoll = select.epoll()  # noqa: SLF001  # likewise
+    loop._epoll.register(loop._force_wakeup_fd, select.EPOLLIN)  # noqa: SLF001  # likewise
+    for fd, waiters in loop._registered.items():  # noqa: SLF001  # likewise
+        loop._epoll.register(fd, waiters.current_flags | select.EPOLLONESHOT)  # noqa: SLF001  # likewise
 
 
 def _line(task: trio.lowlevel.Task, runner: trio.lowlevel.Task | None) -> list[trio.lowlevel.Task]:
@@ -114,3 +181,25 @@ def play_cancelled(place: int, deed: Deed) -> tuple[Canceller, Outcome]:
     """Play the workload with a deed at an await, let everything go on, and judge it."""
     canceller = Canceller(place, deed)
     return canceller, play_calmly(_SEED, canceller.watch)
+
+
+def cancel_everywhere(
+    wanted: Callable[[int], Iterable[Deed]],
+    tell: Callable[[int, Deed, bool, str, str | None], None],
+) -> Outcome:
+    """Do the same for every await and deed that is wanted.
+
+    Args:
+        wanted: Returns what to do at an await, by its number.
+        tell: Told the await, the deed, whether there was anything to be done it to, the trace, and what was broken.
+    """
+    forking = _Forking(wanted, tell)
+    try:
+        outcome = play_calmly(_SEED, forking.watch)
+        if forking.answers >= 0:
+            said = msgspec.json.encode([forking.done, outcome.trace, outcome.broken])
+            os.write(forking.answers, said)
+    finally:
+        if forking.answers >= 0:
+            os._exit(0)
+    return outcome

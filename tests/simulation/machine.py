@@ -82,6 +82,7 @@ class Machine:
         self.alive: set[int] = set()
         self.written: bool | None = None
         self.judged = False
+        self.hurried = False  # its clients have little left to do
         self.runner: trio.lowlevel.Task | None = None
         self.services: Services | None = None
         self._oracle = oracle
@@ -233,7 +234,9 @@ class Machine:
         try:
             ends_at = self._ends_at()
             if ends_at <= trio.current_time() and not abandon_on_cancel:
-                await trio.lowlevel.cancel_shielded_checkpoint()  # as below, for a fifth of the price
+                await (
+                    trio.lowlevel.cancel_shielded_checkpoint()
+                )  # as below, for a fifth of the price
                 return call(*args)
             with trio.CancelScope(shield=not abandon_on_cancel):
                 try:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,6 +59,27 @@ def test_a_workload_that_is_cut_short_at_an_await_leaves_nothing_half_done(deed:
         assert outcome.broken is None, f"{place}: {outcome.broken}"
         done += canceller.done
     assert done
+
+
+def test_a_process_that_is_forked_at_an_await_comes_to_what_a_replay_of_it_comes_to() -> None:
+    program = """
+from simulation.cancelling import Deed, cancel_everywhere, play_cancelled
+found = {}
+def wanted(place):
+    return [Deed.STOP, Deed.CALL, Deed.CUT] if place % 151 == 20 else []
+def tell(place, deed, *what):
+    found[place, deed] = what
+cancel_everywhere(wanted, tell)
+for (place, deed), what in found.items():
+    canceller, outcome = play_cancelled(place, deed)
+    assert what == (canceller.done, outcome.trace, outcome.broken), (place, deed, what, outcome)
+print(len(found))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) >= 6
 
 
 @pytest.mark.parametrize("event_bytes", [100, 200_000])
