@@ -20,7 +20,9 @@ _NUMBERS = itertools.count(1)
 
 @pytest.fixture(scope="package")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Generator[DaemonProcess, None, None]:
-    with open_daemon(tmp_path_factory.mktemp("wire"), flags=("--batch-window", "0.05")) as process:
+    base = tmp_path_factory.mktemp("wire") / "far" / "below"  # an id that leads up stays in sight
+    base.mkdir(parents=True)
+    with open_daemon(base, flags=("--batch-window", "0.05")) as process:
         yield process
 
 

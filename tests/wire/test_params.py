@@ -159,11 +159,12 @@ def test_a_fork_needs_an_id_that_names_a_folder(
 def test_any_other_text_is_an_id_of_its_own_below_the_root(
     daemon: DaemonProcess, connection: Connection, name: str
 ) -> None:
-    before = set(daemon.root.parent.parent.rglob("*"))
+    around = daemon.root.parents[2]  # this daemon's alone, far above its root
+    before = _paths(around)
     recorder = Recorder(connection, name, cwd="/../odd/./~ cwd\n")
     recorder.append(events.title(name[:9]))
     recorder.call("session.close")
-    made: set[Path] = set(daemon.root.parent.parent.rglob("*")) - before
+    made = _paths(around) - before
     (log,) = [path for path in made if path.name == "session.jsonl.zstd"]
     assert log.parent.parent.parent == daemon.root
     assert {path.parent for path in made} <= {daemon.root, log.parent, log.parent.parent}
@@ -171,3 +172,8 @@ def test_any_other_text_is_an_id_of_its_own_below_the_root(
     assert connection.call("session.read", id=name)["nextOffset"] == 1
     listed = connection.call("session.list", limit=1000)["sessions"]
     assert [one["problem"] for one in listed if one["id"] == name] == [None]
+
+
+def _paths(folder: Path) -> set[Path]:
+    """All that is in a folder, without the files of other tests' sessions: one that ends has some made or removed."""
+    return {path for path in folder.rglob("*") if not path.parent.name.startswith("wire-")}
