@@ -87,6 +87,7 @@ def commands(daemon: DaemonProcess, condition: str, folder: Path) -> dict[str, l
         "du": [],
         "top": ["-n", "1"],
         "recover": [CRASHED],
+        "fork": ["whole", "--as", f"fork-{condition}"],
         "rename": [own, NAME],
         "rm": [own, "--yes"],
         "undelete": [own],

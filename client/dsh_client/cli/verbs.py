@@ -39,6 +39,7 @@ VERBS = (
     Verb("top", "live sessions, checkpoints a second, fsync times"),
     Verb("messages", "the history that a model would be sent"),
     Verb("recover", "show, and with --apply close, an interrupted turn"),
+    Verb("fork", "a session that begins with another's events, up to a point"),
     Verb("rename", "give a session a title of your own"),
     Verb("archive", "leave sessions out of the list"),
     Verb("unarchive", "put archived sessions back into the list"),
