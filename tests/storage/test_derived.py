@@ -141,7 +141,8 @@ def test_every_bit_of_the_derived_file_flipped_costs_nothing(
 ) -> None:
     log = made(tmp_path, compression)
     whole = (log.parent / DERIVED).read_bytes()
-    for bit in range(len(whole) * 8):
+    each = 1 if compression == "zstd" else 9  # of the other one, a bit of every byte
+    for bit in range(0, len(whole) * 8, each):
         mine = bytearray(whole)
         mine[bit // 8] ^= 1 << bit % 8
         (log.parent / DERIVED).write_bytes(mine)
