@@ -20,14 +20,14 @@ from dsh_protocol.errors import (
 )
 from dsh_protocol.ids import new_session_id
 from dshd.sessions.claims import Claim, Wish, check_reserved, continues, hash_writer, writer_lost
+from dshd.sessions.ending import flush_left, give_up
 from dshd.sessions.fold import Fold
-from dshd.sessions.folding import fold_log
 from dshd.sessions.incidents import new_incident
 from dshd.sessions.keeping import keep
+from dshd.sessions.loading import load
 from dshd.sessions.observer import SessionObserver
 from dshd.sessions.session import Runtime, Session, now_ms
 from dshd.sessions.threads import in_thread
-from dshd.sessions.values import members
 from dshd.sessions.watchers import Watchers
 
 if TYPE_CHECKING:
@@ -197,20 +197,9 @@ class Registry:
         self, session_id: str, taker: Taker, continued: Continue | None, *, takeover: bool
     ) -> Session:
         self._refuse_if_full()
-        handle = await self.in_opener(self.store.open, session_id, "write")
-        try:
-            fold = await self.in_opener(fold_log, handle)
-            record = await self.in_opener(handle.read_holder)
-            labels = await self.in_opener(self.store.read_labels, session_id)
-            check_reserved(session_id, fold.open_turn, record, Wish(taker, continued, takeover))
-            if continued is not None:
-                await self._check_untouched(session_id, handle, fold, continued)
-        except BaseException:
-            with trio.CancelScope(shield=True):
-                await self.in_opener(handle.close)
-            raise
-        session = self._start(handle, fold)
-        session.reservation, session.labels = record, labels
+        loaded = await load(self, session_id, Wish(taker, continued, takeover))
+        session = self._start(loaded.handle, loaded.fold)
+        session.reservation, session.labels = loaded.reservation, loaded.labels
         return session
 
     async def _regain(
@@ -229,16 +218,6 @@ class Registry:
             wish = Wish(taker, continued, takeover)
             check_reserved(session.id, session.fold.open_turn, session.reservation, wish)
         await session.drain.wait_durable(session.admitted_seq, losable=False)
-
-    async def _check_untouched(
-        self, session_id: str, handle: SessionHandle, fold: Fold, continued: Continue
-    ) -> None:
-        """Refuse to continue over closers or an end-seed that the agent does not know of."""
-        if fold.next_seq <= continued.next_seq:
-            return
-        later = await self.in_opener(lambda: list(handle.read(continued.next_seq)))
-        if any(_ends_a_life(event) for event in later):
-            raise writer_lost(session_id, f"it was recovered after seq {continued.next_seq}")
 
     async def _record_holder(self, session: Session) -> None:
         try:
@@ -324,29 +303,13 @@ class Registry:
         async with self.exclusive(session.id):
             if session.claim is not claim:
                 return None
-            error = await self._flush_left(session)
+            error = await flush_left(session)
             session.claim = None
             if closed and session.handle.materialised:
                 await self._clear_holder(session)
             if session.drain.clean and error is None:
                 await self._retire(session)
         return error
-
-    async def _flush_left(self, session: Session) -> DshdError | None:
-        if session.drain.clean:
-            return None
-        try:
-            await session.drain.wait_durable(session.admitted_seq, losable=False)
-        except DshdError as error:
-            log.warning(
-                "session.events_kept",
-                session=session.id,
-                first_seq=session.durable_seq,
-                next_seq=session.admitted_seq,
-                kind=error.kind,
-            )
-            return error
-        return None
 
     async def _clear_holder(self, session: Session) -> None:
         try:
@@ -362,7 +325,7 @@ class Registry:
         """Try once to make every session's admitted events durable."""
         async with trio.open_nursery() as nursery:
             for session in list(self.live.values()):
-                nursery.start_soon(self._flush_left, session)
+                nursery.start_soon(flush_left, session)
 
     async def wait_ended(self, limit_s: float) -> None:
         """Wait until every retired session has released its log, for `limit_s` at most."""
@@ -387,19 +350,7 @@ class Registry:
         self.closing = True
         with trio.move_on_after(limit_s):
             await self.flush_all()
-        written = True
-        for session in list(self.live.values()):
-            if not session.drain.clean:
-                written = False
-                log.error(
-                    "session.events_lost",
-                    session=session.id,
-                    first_seq=session.durable_seq,
-                    next_seq=session.admitted_seq,
-                )
-                session.drain.abandon()
-            session.retired.set()
-        return written
+        return give_up(list(self.live.values()))
 
     # ------------------------------------------------------------------ what handlers ask
 
@@ -423,11 +374,3 @@ def _claim(session: Session, taker: Taker, continued: Continue | None) -> Claim:
         return Claim(session.id, taker, now_ms(), session.fold.next_seq)
     stated = hash_writer(continued.writer)
     return Claim(session.id, taker, now_ms(), before.base_seq, continued_hash=stated)
-
-
-def _ends_a_life(event: Event) -> bool:
-    if event["type"] == "session/end-seed":
-        return True
-    if event["type"] != "turn/end":
-        return False
-    return members(event["data"]).get("reason") == {"kind": "interrupted"}
