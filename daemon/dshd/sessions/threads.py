@@ -97,9 +97,10 @@ class Errand(Generic[T]):
             WORKERS.get().begin(call, self._settle)
             if self._outcome is None:
                 self._task = trio.lowlevel.current_task()
-                await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
-            else:
-                await trio.lowlevel.cancel_shielded_checkpoint()
+                never = trio.lowlevel.Abort.FAILED
+                result: T = await trio.lowlevel.wait_task_rescheduled(lambda _: never)
+                return result
+            await trio.lowlevel.cancel_shielded_checkpoint()
             return self._outcome.unwrap()
 
     def abandon(self) -> None:
@@ -111,7 +112,7 @@ class Errand(Generic[T]):
             return
         self._outcome = result
         if self._task is not None:
-            trio.lowlevel.reschedule(self._task)
+            trio.lowlevel.reschedule(self._task, result)
 
 
 async def in_thread(
