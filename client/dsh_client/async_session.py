@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 import anyio
 
 from dsh_client.connection import AsyncClient, AsyncLink
-from dsh_client.course import Course, OpenCall
+from dsh_client.course import Course
 from dsh_client.errors import ClientError, MisuseError
 from dsh_client.handle import Handle
 from dsh_client.ledger import FLUSH
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from dsh_client.calls import OpenCall
     from dsh_client.exchange import Ticket
     from dsh_client.ports import Line
     from dsh_client.shapes import Json, Prompt, ToolCall

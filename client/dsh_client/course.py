@@ -7,9 +7,9 @@ never waits and never hides the exception. Standard library only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dsh_client.calls import OpenCall, nested_data, result_data
 from dsh_client.errors import MisuseError, NotDispatchedError
 from dsh_client.exchange import as_object
 from dsh_client.ledger import Entry
@@ -24,7 +24,6 @@ from dsh_client.shapes import (
     blocks,
     end_reason,
     failed_result,
-    result_message,
     user_message,
 )
 from dsh_protocol.errors import EventInvalidError, FrameTooLargeError, InvalidParamsError
@@ -36,34 +35,6 @@ if TYPE_CHECKING:
 
 _CHUNKS_UNANSWERED = 32
 """How many chunks may be on their way before one is waited for, so that nobody's buffers fill up."""
-
-
-@dataclass(eq=False, slots=True)
-class OpenCall:
-    """A call that the model asked for in the open step.
-
-    Attributes:
-        call: The call.
-        entry: Its checkpoint, once that was tried.
-        dispatched: Whether its body may have run.
-        answered: Whether its result is recorded.
-        idempotency_key: From the daemon, once dispatched.
-        owed: The result that the daemon wants recorded where it refused.
-        nested: How many nested dispatches it has made.
-    """
-
-    call: ToolCall
-    entry: Entry | None = None
-    dispatched: bool = False
-    answered: bool = False
-    idempotency_key: str | None = None
-    owed: Json | None = None
-    nested: int = 0
-
-    @property
-    def in_log(self) -> bool:
-        """Whether its `tool/call` has its place in the log."""
-        return self.entry is not None and self.entry.placed
 
 
 class Course:
@@ -257,7 +228,7 @@ class Course:
             raise MisuseError(f"call {outer.call.id!r} is not running; it cannot dispatch others")
         outer.nested += 1
         call = ToolCall(f"{outer.call.id}:code:{outer.nested}", name, arguments)
-        event = self._event("tool/code-dispatch-start", _nested(call, outer, root))
+        event = self._event("tool/code-dispatch-start", nested_data(call, outer, root))
         what = {"callId": call.id, "name": name, "arguments": arguments, "time": event["time"]}
         entry = Entry("checkpoint.tool", [event], {**what, "parentCallId": outer.call.id})
         found = OpenCall(call, entry)
@@ -270,7 +241,7 @@ class Course:
             raise MisuseError(f"call {found.call.id!r} is answered already")
         found.answered = True
         content, is_error = blocks(result["content"]), bool(result.get("isError"))
-        data = {**_nested(found.call, outer, root), "isError": is_error, "content": content}
+        data = {**nested_data(found.call, outer, root), "isError": is_error, "content": content}
         self._handle.keep([self._event("tool/code-dispatch", data)])
 
     def settle_nested(
@@ -353,15 +324,7 @@ class Course:
         self._handle.keep([self._result(found, found.owed or NOT_DISPATCHED)])
 
     def _result(self, found: OpenCall, result: Json) -> Json:
-        content = blocks(result["content"])
-        message = result_message(found.call.id, content, is_error=bool(result.get("isError")))
-        data: Json = {**self._where(), "message": message}
-        error = as_object(result.get("error"))
-        if error is not None:
-            told = as_object(error.get("info")) or error
-            data["error"] = {"name": told.get("name"), "code": told.get("code")}
-        if result.get("meta") is not None:
-            data["meta"] = result["meta"]
+        data = {**self._where(), **result_data(found, result)}
         cited = [] if found.entry is None else [found.entry.end - 1]  # the last: `tool/call`
         return self._surface("tool/result", data, cited)
 
@@ -390,14 +353,3 @@ class Course:
 
     def _last_header(self) -> bool:
         return bool(self._handle.session.get("nextSeq"))
-
-
-def _nested(call: ToolCall, outer: OpenCall, root: str) -> Json:
-    """Return the five members by which both events of a nested dispatch name it."""
-    return {
-        "rootCallId": root,
-        "parentCallId": outer.call.id,
-        "subCallId": call.id,
-        "name": call.name,
-        "arguments": call.parsed(),
-    }

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from dsh_client.blocking import Client
-from dsh_client.course import Course, OpenCall
+from dsh_client.course import Course
 from dsh_client.errors import ClientError, MisuseError
 from dsh_client.handle import Handle
 from dsh_client.opening import Header, Opening
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 
     from dsh_client.blocking import Link
+    from dsh_client.calls import OpenCall
     from dsh_client.exchange import Ticket
     from dsh_client.ports import Line
     from dsh_client.shapes import Json, Prompt, ToolCall
