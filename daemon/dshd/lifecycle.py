@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK, DshdError
+from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK, DshdError, RootLockedError
 from dsh_protocol.version import VERSION
 from dshd import systemd
 from dshd.listener import open_listeners, run_acceptor, run_listeners
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from dshd.listener import Listeners
     from dshd.sessions.processes import Peer
     from dshd.settings import Settings
+    from dshd.storage.jsonl.lock import RootLock
     from dshd.storage.store import SessionStore
 
 log = structlog.get_logger()
@@ -68,8 +69,7 @@ async def serve(settings: Settings) -> int:
     with ExitStack() as stack:
         stack.callback(signal.alarm, 0)
         metrics = _open_metrics(settings, stack)
-        lock = lock_root(settings.root, socket=str(settings.socket), since=started_at)
-        stack.callback(lock.close)
+        stack.callback(_lock(settings, started_at).close)
         listeners = stack.enter_context(open_listeners(settings))
         store = open_store(
             settings.root, compression=settings.compression, disk=MeasuredDisk(metrics)
@@ -90,6 +90,15 @@ async def serve(settings: Settings) -> int:
     deafen()
     log.info("daemon.stopped", written=written)
     return EXIT_OK if written else EXIT_FAILURE
+
+
+def _lock(settings: Settings, started_at: int) -> RootLock:
+    try:
+        return lock_root(settings.root, socket=str(settings.socket), since=started_at)
+    except RootLockedError:
+        raise
+    except DshdError as error:
+        raise CannotStartError(f"the root cannot be locked: {error}") from error
 
 
 def _open_metrics(settings: Settings, stack: ExitStack) -> Metrics:

@@ -9,11 +9,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from support import events, turns
 from support.daemon import DaemonProcess, open_daemon
-from support.disks import open_tiny_disk
+from support.disks import open_read_only, open_tiny_disk
 from support.figures import figure
 from support.rpc import Connection
+from support.verdicts import read_all
 from wire.shapes import until_accepted
 
 if TYPE_CHECKING:
@@ -113,6 +116,50 @@ def test_a_full_disk_is_told_by_the_status_with_its_reason(tmp_path: Path) -> No
             disk.free()
             one.call("session.flush", **handle)
             assert figure(daemon, "dshd_sessions_failing") == 0
+
+
+def test_a_daemon_starts_on_a_full_root_and_says_what_is_wrong(tmp_path: Path) -> None:
+    with open_tiny_disk(tmp_path / "disk") as disk:
+        (disk.path / "root").mkdir(mode=0o700)
+        disk.fill()
+        flags = ("--root", str(disk.path / "root"))
+        with open_daemon(tmp_path, flags=flags) as daemon:
+            assert [one["kind"] for one in daemon.call("daemon.status")["problems"]] == ["NO_SPACE"]
+            with Connection(daemon.socket) as one:
+                handle = {"id": "s", "writer": one.call("session.create", id="s")["writer"]}
+                asked = {**handle, "events": turns.opening(), "expectedSeq": 0}
+                assert one.refusal("checkpoint.request", **asked).kind == "NO_SPACE"
+                disk.free()
+                assert one.call("checkpoint.request", **asked)["durableSeq"] == 4
+            assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("used_before", [True, False])
+def test_on_a_read_only_root_sessions_are_read_and_nobody_else_gets_in(
+    tmp_path: Path,
+    used_before: bool,  # noqa: FBT001  # pytest gives arguments by name
+) -> None:
+    with open_daemon(tmp_path) as daemon:
+        if used_before:
+            with Connection(daemon.socket) as one:
+                turns.write_session(one, "before")
+        daemon.stop()
+        if not used_before:
+            (daemon.root / "dshd.lock").unlink()
+        with open_read_only(daemon.root):
+            if not used_before:
+                assert daemon.launch().wait(20) == 78
+                assert "EROFS (Read-only file system)" in daemon.output()
+                return
+            daemon.start()
+            with Connection(daemon.socket) as one:
+                assert len(read_all(one, "before")) == 7
+                problems = one.call("daemon.status")["problems"]
+                assert any("is mounted read-only" in problem["message"] for problem in problems)
+            second = DaemonProcess(tmp_path)
+            assert second.launch().wait(20) == 78
+            assert "is held by another daemon" in second.output()
+            second.remove()
 
 
 def test_a_removed_socket_s_folder_that_is_not_ours_any_more_is_told(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from dsh_protocol.errors import (
     SessionExistsError,
 )
 from dsh_protocol.events import Header
+from dshd.storage.files import RealDisk
 from dshd.storage.jsonl.lock import lock_root
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import HolderRecord
@@ -101,6 +103,22 @@ def test_a_root_has_one_daemon_and_names_it(tmp_path: Path) -> None:
     lock.close()
     again = lock_root(root, socket="/run/y.sock", since=8)
     again.close()
+
+
+class FullDisk(RealDisk):
+    """A disk on which files can be made and nothing can be written."""
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+
+def test_a_root_is_locked_on_a_full_disk_too_though_nobody_is_named(tmp_path: Path) -> None:
+    lock = lock_root(tmp_path / "root", socket="/run/x.sock", since=7, disk=FullDisk())
+    with pytest.raises(RootLockedError) as caught:
+        lock_root(tmp_path / "root", socket="/run/y.sock", since=8)
+    assert caught.value.facts["holder"] is None
+    assert "another daemon" in caught.value.message
+    lock.close()
 
 
 def test_the_holder_record_outlives_its_handle(tmp_path: Path) -> None:

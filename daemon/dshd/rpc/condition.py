@@ -69,11 +69,22 @@ def free_bytes(root: Path) -> int | None:
     return found.f_bavail * found.f_frsize
 
 
+def read_only(root: Path) -> bool:
+    """Whether the root lies on what is mounted for reading alone. Blocking."""
+    try:
+        return bool(os.statvfs(root).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+
+
 async def degraded(services: Services) -> list[dict[str, Any]]:
     """What is wrong with the daemon as a whole; the sessions' own problems are in their views."""
-    free = await services.registry.in_reader(free_bytes, services.settings.root)
     root = services.settings.root
+    free = await services.registry.in_reader(free_bytes, root)
     found = _disk_problems(str(root), free)
+    if await services.registry.in_reader(read_only, root):
+        text = f"the root {str(root)!r} is mounted read-only; sessions can be read, and nothing can be kept"
+        found.append(_problem("WRITE_FAILED", text, str(root)))
     for path in await services.registry.in_reader(closed_projects, root):
         text = f"{path!r} is no directory of this user that can be read; the sessions in it are not shown: see to it"
         found.append(_problem("UNSAFE_PATH", text, path))

@@ -6,14 +6,16 @@ nothing; it is never removed on release, so that everybody locks the same one.
 
 from __future__ import annotations
 
+import errno
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dsh_protocol.errors import RootLockedError, SessionBusyError
-from dshd.storage.files import LOCK, RealDisk, write_all
-from dshd.storage.jsonl.faults import write_error
+from dshd.storage.files import LOCK, READ, RealDisk, write_all
+from dshd.storage.jsonl.faults import read_error
 from dshd.storage.jsonl.root import Root
 
 if TYPE_CHECKING:
@@ -27,13 +29,13 @@ _TRIES = 3
 _MAX_ROOT_RECORD = 4096
 
 
-def _flocked(disk: Disk, name: str, at: int) -> int | None:
+def _flocked(disk: Disk, name: str, at: int, flags: int = LOCK) -> int | None:
     """Return a descriptor that has the lock of that name, None where somebody else has it.
 
     What was locked must still be what the name means: another may have replaced the file between open and flock.
     """
     for _ in range(_TRIES):
-        fd = disk.open(name, LOCK, at=at)
+        fd = disk.open(name, flags, at=at)
         try:
             disk.lock(fd)
             if _same(disk, fd, name, at):
@@ -90,6 +92,8 @@ def lock_root(
 ) -> RootLock:
     """Make the root where it is missing and take its lock; the record in it says who has it.
 
+    On a full or read-only disk there may be no record, and the lock holds all the same.
+
     Args:
         root: The directory of sessions.
         socket: Path of the socket on which the holder can be reached.
@@ -99,29 +103,39 @@ def lock_root(
 
     Raises:
         RootLockedError: Another daemon has it; fact `holder` is its record, null where it cannot be read.
-        NoSpaceError, WriteFailedError, UnsafePathError: It could not be made or locked.
+        OverloadedError, WriteFailedError, UnsafePathError: It could not be made or locked.
     """
     disk = disk or RealDisk()
     path = os.fspath(root)
     try:
         directory = Root(path, disk).make()
         try:
-            fd = _flocked(disk, ROOT_LOCK, directory)
-            holder = _record(disk, directory) if fd is None else None
+            fd, writable = _flocked_root(disk, directory)
+            holder = _record(disk, directory) if fd is None and writable else None
         finally:
             disk.close(directory)
     except OSError as error:
-        raise write_error(error, f"{path}/{ROOT_LOCK}") from error
+        raise read_error(error, f"{path}/{ROOT_LOCK}") from error
     if fd is None:
         raise _root_locked(path, holder)
     record = {"pid": pid or os.getpid(), "since": since, "socket": socket}
-    try:
+    with suppress(OSError):  # what is stored can be read all the same, and nobody else gets in
         disk.truncate(fd, 0)
         write_all(disk, fd, msgspec.json.encode(record) + b"\n")
-    except OSError as error:
-        disk.close(fd)
-        raise write_error(error, f"{path}/{ROOT_LOCK}") from error
     return RootLock(disk, fd)
+
+
+def _flocked_root(disk: Disk, directory: int) -> tuple[int | None, bool]:
+    """As `_flocked`, and whether a record can be written: on a read-only disk an old one stands there for ever."""
+    try:
+        return _flocked(disk, ROOT_LOCK, directory), True
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        try:
+            return _flocked(disk, ROOT_LOCK, directory, READ), False
+        except FileNotFoundError:
+            raise error from None
 
 
 def _root_locked(path: str, holder: dict[str, Any] | None) -> RootLockedError:
