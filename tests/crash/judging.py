@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from crash.daemonless import stored
 from crash.playing import Account
-from crash.reader import read_log
 from crash.workload import further
 from dsh_protocol.errors import DshdError
 from dshd.sessions.folding import fold_log
@@ -23,13 +22,14 @@ from dshd.storage.jsonl.layout import LEFTOVER
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import Snapshot
 from storage.failing import HastyDisk
+from support.logs import events_in, whole_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from crash.reader import Event
     from dshd.storage.jsonl.store import JsonlStore
+    from support.logs import Event
 
 _MADE = frozenset({"session/end-seed", "turn/end", "step/end", "tool/result"})
 _OLD_S = 3 * 24 * 3600
@@ -54,7 +54,7 @@ def reference_of(root: Path) -> Reference:
 def _logs(root: Path) -> Iterator[tuple[str, list[Event]]]:
     for log in sorted(root.glob("*/*/session.jsonl*")):
         if log.suffix != ".tmp":
-            yield log.parent.name, read_log(log).events
+            yield log.parent.name, events_in(log.read_bytes())
 
 
 def complaints(folder: Path, reference: Reference) -> list[str]:
@@ -110,10 +110,11 @@ def _session(
             events += more
         writing.keep(Snapshot(len(events), b"state", b"{}"))
     log = next(path for path in root.glob(f"*/{name}/session.jsonl*") if path.suffix != ".tmp")
-    seen = read_log(log)
-    if seen.left:
-        yield f"{seen.left} bytes behind the last batch are no batch"
-    if [canonical(event) for event in seen.events] != [canonical(event) for event in events]:
+    content = log.read_bytes()
+    _, left = whole_part(content)
+    if left:
+        yield f"{left} bytes behind the last batch are no batch"
+    if [canonical(event) for event in events_in(content)] != [canonical(event) for event in events]:
         yield "the product reads something else than what stands there"
     yield from leftovers(store, log.parent, name)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dshd.sessions.session import Session
 from dshd.storage.files import RealDisk
-from dshd.storage.jsonl import forking, frames, scan, store
+from dshd.storage.jsonl import forking, frames, opening, scan
 from dshd.storage.jsonl.faults import write_error
 from dshd.storage.jsonl.frames import Frame
 from dshd.storage.jsonl.log import LogFile
@@ -128,7 +128,7 @@ def _believe_the_cache() -> None:
     def settle(*_: object) -> None:
         """Take what is in memory for what the disk has."""
 
-    _replace(store, settle=settle)
+    _replace(opening, settle=settle)
 
 
 def _keep_the_tail() -> None:

@@ -36,8 +36,8 @@ from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import HolderRecord, Snapshot
 from fuzz.mutate import odd_frame, odd_row, spoilt
 from properties.mortal_disk import MortalDisk
-from properties.oracle import rows_of
 from properties.streams import Stream
+from support.logs import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,9 +17,9 @@ from dshd.storage.jsonl.derived import DERIVED
 from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import HolderRecord, Snapshot
 from properties.mortal_disk import KilledError, MortalDisk
-from properties.oracle import events_in, told
 from properties.repairing import FOLDER, MOMENTS, ROOT, LifeError, check_repair, require
 from properties.streams import Stream
+from support.logs import events_in, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable

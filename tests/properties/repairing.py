@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from dshd.sessions import closers
 from dshd.storage.jsonl.store import open_store
 from properties.mortal_disk import KilledError, MortalDisk
-from properties.oracle import events_in, told
 from support.folds import folded
+from support.logs import events_in, told
 
 if TYPE_CHECKING:
     import random

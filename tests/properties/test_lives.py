@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from dshd.sessions import closers
-from dshd.storage.jsonl import forking, read_handle, repair, site, store, write_handle
+from dshd.storage.jsonl import forking, opening, read_handle, repair, site, write_handle
 from properties.lives import live_many
 from properties.streams import Stream
 
@@ -62,14 +62,14 @@ def test_a_store_that_sets_nothing_aside_is_found_out(monkeypatch: pytest.Monkey
     def set_aside(directory: int, source: Source, torn: Torn) -> str:
         return "torn"
 
-    assert "torn bytes are lost" in found_out(monkeypatch, store, set_aside=set_aside)
+    assert "torn bytes are lost" in found_out(monkeypatch, opening, set_aside=set_aside)
 
 
 def test_a_store_that_cuts_too_little_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(source: Source, torn: Torn) -> None:
         repair.cut(source, torn._replace(offset=torn.offset + 1))
 
-    assert found_out(monkeypatch, store, cut=cut) != ""
+    assert found_out(monkeypatch, opening, cut=cut) != ""
 
 
 def test_a_fork_at_the_wrong_event_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
