@@ -16,6 +16,7 @@ from dshd.storage.jsonl.store import open_store
 from dshd.storage.store import Snapshot
 from storage.failing import HastyDisk
 from storage.samples import HEADER, batch, log_of
+from support.logs import read_frames
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -94,10 +95,15 @@ def test_a_log_of_1_3_million_events_is_read_by_the_page(tmp_path: Path) -> None
     with closing(open_store(tmp_path, disk=HastyDisk()).create(HEADER)) as handle:
         handle.flush()
     encoder = FrameEncoder()
+    (row,) = pack(
+        [chunk(seq) for seq in range(each)]
+    )  # what it says comes again with every thousand
     with log_of(tmp_path).open("ab") as file:
         for first in range(0, count, each):
-            (row,) = pack([chunk(seq) for seq in range(first, first + each)])
-            file.write(encoder.encode(row + b"\n"))
+            later = row.replace(
+                b'"seq0":0,"time0":1000,', b'"seq0":%d,"time0":%d,' % (first, 1000 + first)
+            )
+            file.write(encoder.encode(later + b"\n"))
     with closing(open_store(tmp_path, disk=HastyDisk()).open("s1", "write")) as handle:
         assert handle.keep(Snapshot(count, b"state", b"{}"))
     disk = CountingDisk()
@@ -128,9 +134,15 @@ def test_a_row_of_very_many_members_is_read_by_the_page(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_list_of_10_000_sessions_reads_their_headers_once(tmp_path: Path) -> None:
     store = open_store(tmp_path, disk=HastyDisk())
-    for number in range(10_000):
-        with closing(store.create(Header(id=f"s{number}", created_at=1, cwd="/work"))) as handle:
-            handle.append(batch(0, 1))
+    with closing(store.create(Header(id="s0", created_at=1, cwd="/work"))) as handle:
+        handle.append(batch(0, 1))
+    first = next(tmp_path.rglob("session.jsonl.zstd"))
+    encoder, texts = FrameEncoder(), read_frames(first)
+    for number in range(1, 10_000):
+        folder = first.parent.with_name(f"s{number}")
+        folder.mkdir(mode=0o700)
+        frames = [encoder.encode(text.replace(b'"s0"', b'"s%d"' % number)) for text in texts]
+        (folder / first.name).write_bytes(b"".join(frames))
     disk = CountingDisk()
     store = open_store(tmp_path, disk=disk)
     with bounded(64 * MIB):
