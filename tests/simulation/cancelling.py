@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
+from dshd.rpc.calls import Call
 from simulation.world import play_calmly
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class _Forking(Canceller):
     ) -> None:
         super().__init__(_NEVER, Deed.STOP)
         self.answers = -1
+        self.failed: str | None = None
         self._wanted = wanted
         self._tell = tell
 
@@ -128,7 +130,10 @@ class _Forking(Canceller):
                 os.close(reads)
                 _leave_the_first_loop()
                 self.answers = writes
-                self.do(deed, machine, line)
+                try:
+                    self.do(deed, machine, line)
+                except Exception as error:  # noqa: BLE001  # the loop would only log it
+                    self.failed = repr(error)
                 return
             os.close(writes)
             with os.fdopen(reads, "rb") as pipe:
@@ -166,10 +171,11 @@ def _line(task: trio.lowlevel.Task, runner: trio.lowlevel.Task | None) -> list[t
     return found
 
 
-def _call_of(task: trio.lowlevel.Task) -> Any:
+def _call_of(task: trio.lowlevel.Task) -> Call | None:
     """Return the call that a task serves, from its own variables."""
     frame = getattr(task.coro, "cr_frame", None)
-    return None if frame is None else frame.f_locals.get("call")
+    found = None if frame is None else frame.f_locals.get("call")
+    return found if isinstance(found, Call) else None
 
 
 def count_awaits() -> int:
@@ -197,7 +203,8 @@ def cancel_everywhere(
     try:
         outcome = play_calmly(_SEED, forking.watch)
         if forking.answers >= 0:
-            said = msgspec.json.encode([forking.done, outcome.trace, outcome.broken])
+            broken = forking.failed or outcome.broken
+            said = msgspec.json.encode([forking.done, outcome.trace, broken])
             os.write(forking.answers, said)
     finally:
         if forking.answers >= 0:
