@@ -49,6 +49,14 @@ class Tally:
     def add(self, case: str, found: Sequence[str]) -> None:
         """Count a case, with what was wrong with it."""
         self.tried += 1
+        self._judge(case, found)
+
+    def miss(self, case: str, found: Sequence[str]) -> None:
+        """Count a case in which the fault did not strike: it was not tried, but what is wrong there is wrong."""
+        self.missed += 1
+        self._judge(case, found)
+
+    def _judge(self, case: str, found: Sequence[str]) -> None:
         if found:
             self.bad += 1
             self.wrong = (*self.wrong, f"{case}: {found[0]}")[:MOST_TOLD]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
+import subprocess
 import sys
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SET_DEATH_SIGNAL = 1
@@ -54,6 +57,61 @@ def kill(pid: int) -> None:
 def exit_code(pid: int) -> int:
     """Wait for the end of a child of this process and return its exit code; minus the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+class Forked:
+    """A process that was forked from this one, to be handled as one of `subprocess`.
+
+    Args:
+        run: What it does; it returns the exit code.
+    """
+
+    def __init__(self, run: Callable[[], int]) -> None:
+        self.returncode: int | None = None
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _be(run)
+
+    def poll(self) -> int | None:
+        """Return how it ended; None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        """Wait for its end and return it."""
+        if self.returncode is None:
+            watch = os.pidfd_open(self.pid)
+            try:
+                if not select.select([watch], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired("a forked process", timeout)
+            finally:
+                os.close(watch)
+            self.returncode = exit_code(self.pid)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, where it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+def _be(run: Callable[[], int]) -> None:
+    """Be the forked process to its end, in a session of its own."""
+    code = 1
+    try:
+        os.setsid()
+        end_with_parent()
+        code = run()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:  # noqa: BLE001  # whatever it is, the process ends here and says it
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def _states(pid: int) -> Sequence[str]:

@@ -72,6 +72,11 @@ def serve(wish: Wish) -> int:
         door.lose()
 
 
+def wish_of_environ() -> Wish:
+    """Return what was told."""
+    return msgspec.json.decode(os.environ["DSHD_TEST_DOOR"], type=Wish)
+
+
 def _die_with_the_proof() -> None:
     """Ask the kernel for SIGKILL when the process that started this one ends: nothing is to be left running."""
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -79,4 +84,4 @@ def _die_with_the_proof() -> None:
 
 if __name__ == "__main__":
     _die_with_the_proof()
-    sys.exit(serve(msgspec.json.decode(os.environ["DSHD_TEST_DOOR"], type=Wish)))
+    sys.exit(serve(wish_of_environ()))

@@ -6,13 +6,15 @@ The one rule: whatever ends the connection ends the play; only what the daemon a
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import trio
@@ -20,6 +22,8 @@ import trio
 from crash.daemonless import stored
 from crash.door import NO_FAULT, Fault
 from crash.playing import Account, Handle, Player, RefusedError, tearer
+from crash.processes import Forked
+from crash.served import serve, wish_of_environ
 from crash.workload import CWDS
 from support.daemon import DaemonProcess
 from support.rpc import CallRefusedError, Connection
@@ -102,18 +106,41 @@ class Wire:
         self._lines[client] = self._connect(client)
 
 
+class _Warm(DaemonProcess):
+    """A daemon that has its imports from this process: forked from it, with nothing else of it."""
+
+    def launch(self) -> Any:
+        self._process = cast("Any", Forked(self._run))
+        return self._process
+
+    def _run(self) -> int:
+        for fd, flags, path in (
+            (0, os.O_RDONLY, Path(os.devnull)),
+            (1, os.O_WRONLY | os.O_CREAT | os.O_APPEND, self.log),
+            (2, os.O_WRONLY | os.O_CREAT | os.O_APPEND, self.log),
+        ):
+            os.dup2(os.open(path, flags | os.O_CLOEXEC, 0o600), fd)
+        os.environ.clear()
+        os.environ.update(self.env)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        sys.argv = self.command[1:]
+        return serve(wish_of_environ())
+
+
 class Served:
     """A real daemon behind a door, on one root, one life after the other.
 
     Args:
         folder: As of a case: the root, the account and the log are in it.
         wish: What goes wrong in every life.
+        warm: It is forked from this process, which has its imports, and not started anew.
     """
 
-    def __init__(self, folder: Path, wish: Wish) -> None:
+    def __init__(self, folder: Path, wish: Wish, *, warm: bool = False) -> None:
         self.folder = folder
         self.wish = wish
-        self.daemon = DaemonProcess(folder, flags=("--batch-window", "5"))
+        kind = _Warm if warm else DaemonProcess
+        self.daemon = kind(folder, flags=("--batch-window", "5"))
         serve = self.daemon.command.index("serve")
         served = str(TESTS / "crash" / "served.py")
         self.daemon.command = [sys.executable, served, *self.daemon.command[serve:]]
