@@ -54,6 +54,7 @@ def test_a_session_comes_back_with_its_events_header_and_labels(
     assert path.stat().st_mode & 0o777 == 0o600
     before = daemon.call("session.stat", id="mine")["session"]
     assert dshctl("import", str(path)) == 5
+    assert dshctl.err.endswith(f"try: dshctl import {path} --as ID\n")
     assert "exists" in dshctl.err
     dshctl.text("rm", "mine", "--yes")
     [told] = dshctl.document("import", str(path))["imported"]
@@ -137,6 +138,7 @@ def test_what_is_not_the_whole_bundle_makes_nothing(
             restore(path, daemon.root, "never", Looker(new_judge))
     assert dshctl("import", str(path)) == 1
     assert "it is no bundle" in dshctl.err
+    assert dshctl.err.endswith("try: dshctl import --help (what is no bundle needs --from)\n")
     with pytest.raises(SessionNotFoundError):
         restore(tmp_path / "missing", daemon.root, None, Looker(new_judge))
     assert {one["id"] for one in daemon.call("session.list")["sessions"]} == before

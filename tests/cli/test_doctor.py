@@ -99,7 +99,9 @@ def test_it_works_without_a_daemon(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["--socket", str(tmp_path / "nowhere"), "doctor"]) == 3
     out = capsys.readouterr().out
     assert out.startswith("FAILURE  daemon: no daemon answers at ")
-    assert "\n         try: systemctl --user start dshd.socket" in out
+    assert main(["--socket", str(tmp_path / "nowhere"), "doctor", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["ok"] is False
+    assert "\n         try: dshd serve, in another terminal" in out
 
 
 @pytest.mark.parametrize("hello", [newer, older])

@@ -87,7 +87,7 @@ def test_a_daemon_that_does_not_run_is_exit_code_3(
         out, err = capsys.readouterr()
         assert out == ""
         assert place in err
-        assert err.splitlines()[-1].startswith("try: systemctl --user start dshd.socket")
+        assert err.splitlines()[-1].startswith("try: dshd serve, in another terminal")
 
 
 def test_a_dead_socket_is_no_daemon(

@@ -64,7 +64,7 @@ def test_list_gathers_pages_up_to_what_was_asked_for(
     ended = dshctl("list", "-q", "-n", "4")
     assert ended.out.split() == ["s0", "s1", "s2", "s3"]
     assert dshctl("list", "-o", "json", "-n", "4").document["nextCursor"] == "4"
-    assert "4 sessions shown, there are more" in dshctl("list", "-n", "4").err
+    assert "4 sessions shown, there are more; for all add -n 0" in dshctl("list", "-n", "4").err
 
 
 def test_list_passes_its_filters_on(daemon: ScriptedDaemon, dshctl: Dshctl) -> None:

@@ -71,7 +71,7 @@ def test_search_says_when_there_is_nothing_or_more(dshctl: Dshctl) -> None:
     assert dshctl.text("search", "nosuchwordanywhere") == ""
     assert dshctl.err.startswith("nothing was found")
     dshctl.text("search", "the", "-n", "1")
-    assert dshctl.err == "1 places shown, there are more; try: -n 10\n"
+    assert dshctl.err == "1 place shown, there are more; try: -n 10\n"
     assert dshctl("search", "!!") == 2
     assert "letter or a digit" in dshctl.err
 
@@ -279,6 +279,8 @@ def test_list_narrows_by_state_and_time(dshctl: Dshctl, daemon: DaemonProcess) -
     assert len(ids(dshctl, "--since", "1d")) == len(ids(dshctl))
     dshctl.text("list", "-n", "2")
     assert f"2 of {len(ids(dshctl))} sessions" in (dshctl("list", "-n", "2"), dshctl.err)[1]
+    assert dshctl.err.count("\n") == 1
+    assert dshctl.err.endswith("; for all add -n 0\n")
     assert len(ids(dshctl, "-n", "2")) == 2
     assert dshctl("list", "--since", "whenever") == 2
 

@@ -212,7 +212,7 @@ def test_a_reader_that_fell_behind_a_real_daemon_gets_everything(daemon: DaemonP
 def test_tail_begins_with_the_last_events_and_goes_on(daemon: DaemonProcess) -> None:
     with daemon.connect() as agent:
         handle = turns.begin_turn(agent, "talk", "a")
-        tail = start_tail(daemon, "-o", "jsonl", "tail", "-n", "2", "ta")
+        tail = start_tail(daemon, "-o", "jsonl", "tail", "-f", "-n", "2", "ta")
         assert seqs(tail, 2) == [3, 4]
         agent.call("checkpoint.tool", **handle, **turns.tool("a"))
         assert seqs(tail, 1) == [5]

@@ -34,7 +34,7 @@ _OF_KIND = {
     "PROTOCOL_VERSION": "dshctl doctor",
     "INTERNAL": "journalctl --user -u dshd (look for the incident)",
 }
-_START = "systemctl --user start dshd.socket, or in another terminal: dshd serve"
+_START = "dshd serve, in another terminal; where its units are installed: systemctl --user start dshd.socket"
 _FOREIGN = "dshd serve, for a daemon of your own: each serves its own user only, and that socket is another's"
 _BUSY_RESERVED = "if that process will not come back: dshctl recover --apply --takeover {id}"
 

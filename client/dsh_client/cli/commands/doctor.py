@@ -7,6 +7,7 @@ others, for likely secrets are hidden.
 from __future__ import annotations
 
 import os
+from argparse import SUPPRESS
 from typing import TYPE_CHECKING, Any
 
 from dsh_client.cli import checks
@@ -28,11 +29,19 @@ _MARKS = {OK: "ok", WARNING: "warning", FAILURE: "FAILURE", UNKNOWN: "unknown"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare what `doctor` takes: nothing of its own. A daemon of another age is asked, too."""
+    """Declare what `doctor` takes. A daemon of another age is asked, too."""
+    parser.add_argument(
+        "--json",
+        dest="output",
+        action="store_const",
+        const="json",
+        default=SUPPRESS,
+        help="the same as -o json",
+    )
     parser.set_defaults(any_version=True)
     parser.epilog = (
         "The exit code is 0 where nothing has failed, 1 where something has, 3 where no daemon runs.\n\n"
-        "example:\n  dshctl doctor -o json > report.json"
+        "example:\n  dshctl doctor --json > report.json"
     )
 
 

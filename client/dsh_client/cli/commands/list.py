@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from dsh_client.cli.figures import counted
 from dsh_client.cli.output import Column
 from dsh_client.cli.times import moment
 from dsh_client.cli.values import as_object, count
@@ -177,15 +178,16 @@ def _row(branch: str, session: dict[str, Any], context: Context) -> list[str]:
 def _footer(merged: dict[str, Any], filters: dict[str, Any], context: Context) -> None:
     """Say on standard error what the table does not show."""
     sessions, out = merged["sessions"], context.out
+    more = "; for all add -n 0" if merged.get("nextCursor") is not None else ""
     narrowed = filters.keys() - {"count", "archived"} or filters.get("archived")
     if not sessions:
         out.note(
             "no session " + ("matches; try: dshctl list --all" if narrowed else "is stored yet")
         )
     elif "total" in merged:
-        out.note(f"{len(sessions)} of {merged['total']} sessions{_where(filters)}")
-    if merged.get("nextCursor") is not None:
-        out.note(f"{len(sessions)} sessions shown, there are more; try: dshctl list -n 0")
+        out.note(f"{len(sessions)} of {merged['total']} sessions{_where(filters)}{more}")
+    elif more:
+        out.note(f"{counted(len(sessions), 'session')} shown, there are more{more}")
     states = [session.get("state") for session in sessions]
     if damaged := states.count("damaged"):
         out.note(f"{damaged} damaged; see what is wrong with: dshctl show ID")

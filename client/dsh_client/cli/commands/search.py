@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dsh_client.cli.figures import counted
 from dsh_client.cli.output import Column
 from dsh_client.cli.values import count
 from dsh_protocol.errors import EXIT_OK
@@ -92,4 +93,6 @@ def _footer(hits: list[dict[str, Any]], following: str | None, context: Context)
     if not hits:
         context.out.note("nothing was found; fewer or shorter words find more")
     elif following is not None:
-        context.out.note(f"{len(hits)} places shown, there are more; try: -n {10 * len(hits)}")
+        context.out.note(
+            f"{counted(len(hits), 'place')} shown, there are more; try: -n {10 * len(hits)}"
+        )

@@ -35,9 +35,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--count", metavar="N", type=count, help=f"the last N events first (default {_LAST})"
     )
-    parser.epilog = (
-        "examples:\n  dshctl tail @last\n  dshctl -o jsonl tail 0198:120     go on with event 120"
-    )
+    parser.add_argument("-f", "--follow", action="store_true", help="what it does anyway")
+    parser.epilog = "examples:\n  dshctl tail -f @last\n  dshctl -o jsonl tail 0198:120     go on with event 120"
 
 
 def run(arguments: Namespace, context: Context) -> int:

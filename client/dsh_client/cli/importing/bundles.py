@@ -10,9 +10,9 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dsh_client.cli.text import escape
+from dsh_client.cli.text import escape, shell_word
 from dsh_client.cli.values import as_object
-from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK
+from dsh_protocol.errors import EXIT_CONFLICT, EXIT_FAILURE, EXIT_OK
 
 if TYPE_CHECKING:
     from dsh_client.cli.context import Context
@@ -28,6 +28,7 @@ def take_in(files: list[str], wanted: str | None, context: Context) -> int:
     for path in files:
         code, found = _restore(path, root, wanted)
         if found is None:
+            context.out.note(f"try: {_next(path, code)}")
             break
         labels = as_object(found.get("labels"))
         known = {
@@ -44,6 +45,12 @@ def take_in(files: list[str], wanted: str | None, context: Context) -> int:
     if context.out.form == "json":
         context.out.json({"imported": made})
     return code
+
+
+def _next(path: str, code: int) -> str:
+    if code == EXIT_CONFLICT:
+        return f"dshctl import {shell_word(path)} --as ID"
+    return "dshctl import --help (what is no bundle needs --from)"
 
 
 def _restore(path: str, root: str, wanted: str | None) -> tuple[int, dict[str, Any] | None]:
