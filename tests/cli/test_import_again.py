@@ -119,8 +119,8 @@ def test_whatever_call_an_import_is_killed_before_what_it_left_is_known_and_goes
     calls = 0
     while killed_after(daemon, path, calls):
         calls += 1
-        while any(one["writer"] for one in sessions(daemon).values()):
-            time.sleep(0.01)  # until the daemon has noticed
+        while any(one["writer"] or not one["nextSeq"] for one in sessions(daemon).values()):
+            time.sleep(0.01)  # until the daemon has noticed, and one that was never written is gone
         for one in sessions(daemon).values():
             read = daemon.call("session.read", id=one["id"], offset=0, length=1)
             [first] = read["events"]
