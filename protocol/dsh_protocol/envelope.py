@@ -135,6 +135,12 @@ def _message(value: Any, limits: Limits) -> Message:
     return refusal or Batch([_request(item) for item in value])
 
 
+def refuse_unread(line: bytes, error: DshdError) -> Refusal:
+    """Refuse a line that there is no memory to read; whose call it was is looked for at its beginning alone."""
+    call_id = peek(members(line[:_HEAD_BYTES]).get("id"), _SMALL)
+    return Refusal(call_id if _is_call_id(call_id) else None, error)
+
+
 def encode_result(call_id: CallId, result: Any) -> bytes:
     """Return the answer of a call that succeeded, as a line without its newline.
 

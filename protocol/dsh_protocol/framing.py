@@ -9,6 +9,12 @@ from __future__ import annotations
 
 from dsh_protocol.errors import FrameTooLargeError
 
+_BEGINNING_BYTES = 4096
+
+
+class CutLine(bytes):
+    """The beginning of a line for which there was no memory. What comes behind the line is not hurt by it."""
+
 
 class LineSplitter:
     """Cuts one connection's bytes into lines.
@@ -24,6 +30,7 @@ class LineSplitter:
         """
         self._max_line_bytes = max_line_bytes
         self._parts: list[bytes] = []
+        self._cut: bytes | None = None
         self._held = 0
 
     @property
@@ -31,13 +38,24 @@ class LineSplitter:
         """How much of an unfinished line is held."""
         return self._held
 
+    def cut_line(self) -> None:
+        """Let go of the unfinished line but for its beginning; the rest of it will not be kept. See `CutLine`."""
+        if self._cut is None:
+            self._cut = self._beginning()
+            self._parts.clear()
+
     def feed(self, chunk: bytes) -> list[bytes]:
         r"""Take the next bytes of the stream; return the lines that they complete, without their newline.
+
+        Of a line for which there is no memory a `CutLine` is returned.
 
         Raises:
             FrameTooLargeError: A line, finished or not, is over the limit. Lines completed by the same chunk before
                 it are lost with it; hand over chunks of a few KiB where that matters.
         """
+        if b"\n" not in chunk:  # a piece of a long line: not a byte of it is copied
+            self._hold(chunk)
+            return []
         *ended, rest = chunk.split(b"\n")
         lines: list[bytes] = []
         for piece in ended:
@@ -55,11 +73,23 @@ class LineSplitter:
                 limit="maxLineBytes",
                 maximum=self._max_line_bytes,
             )
-        if piece:
+        if piece and self._cut is None:
             self._parts.append(piece)
 
     def _take(self) -> bytes:
-        line = b"".join(self._parts)
+        try:
+            line = b"".join(self._parts) if self._cut is None else CutLine(self._cut)
+        except MemoryError:
+            line = CutLine(self._beginning())
         self._parts.clear()
+        self._cut = None
         self._held = 0
         return line
+
+    def _beginning(self) -> bytes:
+        found = b""
+        for part in self._parts:
+            found += part[: _BEGINNING_BYTES - len(found)]
+            if len(found) == _BEGINNING_BYTES:
+                break
+        return found

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsh_protocol.errors import FrameTooLargeError
-from dsh_protocol.framing import LineSplitter
+from dsh_protocol.envelope import refuse_unread
+from dsh_protocol.errors import FrameTooLargeError, OverloadedError
+from dsh_protocol.framing import CutLine, LineSplitter
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda each: each.replace(b"\n", b""))), st.data())
@@ -68,3 +69,44 @@ def test_a_line_that_is_too_long_is_let_go_of_at_once() -> None:
     finally:
         tracemalloc.stop()
     assert held < 50_000
+
+
+def test_a_line_that_is_cut_keeps_its_beginning_and_hurts_no_other() -> None:
+    splitter = LineSplitter(100_000)
+    splitter.feed(b"first\nbeg")
+    splitter.feed(b"inning" + b"x" * 5000)
+    splitter.cut_line()
+    splitter.feed(b"y" * 5000)
+    splitter.cut_line()
+    assert splitter.held_bytes == 10_009
+    cut, after = splitter.feed(b"z\nafter\n")
+    assert (type(cut), cut[:9], len(cut)) == (CutLine, b"beginning", 4096)
+    assert (type(after), after) == (bytes, b"after")
+    assert splitter.held_bytes == 0
+
+
+def test_a_line_that_is_cut_may_be_too_long_all_the_same() -> None:
+    splitter = LineSplitter(100)
+    splitter.feed(b"x" * 60)
+    splitter.cut_line()
+    with pytest.raises(FrameTooLargeError):
+        splitter.feed(b"x" * 41)
+
+
+@pytest.mark.parametrize(
+    ("line", "call_id"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":"session.append","params":{"id":"s","events":["', 7),
+        (b'{"id":"a","params":{}}', "a"),
+        (b'{"jsonrpc":"2.0","method":"session.append","params":{"id":"s","events":["', None),
+        (b'[{"id":7,"method":"daemon.status"},{"id":8,"params":["', None),
+        (b'{"id":[7],"params":["', None),
+        (b"", None),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_refused_to_the_call_that_its_beginning_names(
+    line: bytes, call_id: object
+) -> None:
+    error = OverloadedError("no memory", limit="memory")
+    got = refuse_unread(line + b"x" * 10_000, error)
+    assert (got.id, got.error, got.notification) == (call_id, error, False)

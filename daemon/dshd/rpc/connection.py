@@ -14,6 +14,7 @@ import trio
 
 from dsh_protocol import envelope
 from dsh_protocol.errors import FrameTooLargeError, OverloadedError
+from dsh_protocol.framing import CutLine
 from dshd.rpc.context import Connected
 from dshd.rpc.incoming import Incoming, OverdueError
 from dshd.rpc.outbox import Outbox
@@ -22,6 +23,7 @@ from dshd.sessions.incidents import new_incident
 from dshd.sessions.threads import out_of
 
 if TYPE_CHECKING:
+    from dsh_protocol.envelope import Message
     from dsh_protocol.jsonscan import Steps
     from dshd.rpc.context import Services
     from dshd.rpc.dispatch import Dispatcher
@@ -172,13 +174,24 @@ class _Connection:
                 self._reading.cancel()
             return
         self._blank_lines = 0
+        message = await self._read_line(line)
+        if message is None:
+            message = envelope.refuse_unread(line, out_of("memory"))
+            if message.id is None:  # it may be a notification or a batch: who is refused?
+                self._reading.cancel()
+        self._serving.start(message, len(line))
+
+    async def _read_line(self, line: bytes) -> Message | None:
+        """Return what a line holds; None where there is no memory for it."""
+        if isinstance(line, CutLine):
+            return None
         try:
             message = envelope.parse_at_once(line, self._limits)
             if message is None:
                 message = await in_steps(envelope.parse_steps(line, self._limits))
         except MemoryError:
-            message = envelope.Refusal(None, out_of("memory"))
-        self._serving.start(message, len(line))
+            return None
+        return message
 
     def _is_owed(self) -> bool:
         """Whether this connection may be late: it has something that would be lost with it."""

@@ -69,10 +69,19 @@ class Incoming:
     async def _receive(self) -> bytes:
         try:
             if self._waited is None:  # between two lines, where no deadline runs
-                return await self._stream.receive_some(_CHUNK_BYTES)
+                return await self._receive_some()
             return await self._receive_in_time(self._waited)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return b""
+
+    async def _receive_some(self) -> bytes:
+        try:
+            return await self._stream.receive_some(_CHUNK_BYTES)
+        except MemoryError:
+            if not self._splitter.held_bytes:
+                raise
+        self._splitter.cut_line()  # what it held is free now, for this and for everybody else
+        return await self._stream.receive_some(_CHUNK_BYTES)
 
     async def _receive_in_time(self, waited: float) -> bytes:
         """Receive before the deadline; where the connection is owed something, only look again then."""
@@ -81,11 +90,7 @@ class Incoming:
         while True:
             left = allowed - waited
             began = trio.current_time()
-            chunk = (
-                await within(left, lambda: self._stream.receive_some(_CHUNK_BYTES))
-                if left > 0
-                else None
-            )
+            chunk = await within(left, self._receive_some) if left > 0 else None
             spent = trio.current_time() - began
             if chunk is not None:
                 self._waited = 0.0 if spent > left + STOOD_STILL_S else waited + spent

@@ -8,6 +8,7 @@ import trio
 import trio.testing
 
 from dsh_protocol.errors import FrameTooLargeError
+from dsh_protocol.framing import CutLine
 from dsh_protocol.limits import Limits
 from dshd.rpc.duplex import SocketDuplex
 from dshd.rpc.incoming import Incoming, OverdueError
@@ -203,3 +204,48 @@ async def test_a_line_without_an_end_is_refused_at_the_cap(
     peer.socket.sendall(b"x" * 101)
     with pytest.raises(FrameTooLargeError):
         await peer.incoming().next_lines()
+
+
+class ScarceDuplex:
+    """A stream that has some pieces; where one is None, there is no memory for the next."""
+
+    def __init__(self, *pieces: bytes | None) -> None:
+        self.pieces = list(pieces)
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        await trio.lowlevel.checkpoint()
+        piece = self.pieces.pop(0)
+        if piece is None:
+            raise MemoryError
+        return piece
+
+    async def send_some(self, data: bytes | memoryview) -> int:
+        raise NotImplementedError
+
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        raise NotImplementedError
+
+    def hung_up(self) -> bool:
+        return False
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def test_a_line_gives_its_memory_back_where_there_is_none_and_the_next_one_is_whole(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    stream = ScarceDuplex(b"one\nbeg", b"inning", None, b"end\n", b"next\n")
+    incoming = Incoming(stream, LIMITS, lambda: False)
+    lines: list[bytes] = []
+    while stream.pieces:
+        lines += await incoming.next_lines() or []
+    assert lines == [b"one", b"beginning", b"next"]
+    assert [type(line) for line in lines] == [bytes, CutLine, bytes]
+
+
+async def test_no_memory_between_two_lines_is_told(autojump_clock: trio.testing.MockClock) -> None:
+    incoming = Incoming(ScarceDuplex(b"one\n", None), LIMITS, lambda: False)
+    assert await incoming.next_lines() == [b"one"]
+    with pytest.raises(MemoryError):
+        await incoming.next_lines()
