@@ -89,8 +89,14 @@ class Call:
         )
 
     async def wait_turn_to_answer(self) -> None:
-        """Wait until the replies before this one are on their way."""
-        self.admitted.set()
+        """Let the next call of the lane in, and wait until the replies before this one are on their way."""
+        await self.end_admission()
         if self.before is not None:
             await self.before.answered.wait()
             self.before = None
+
+    async def end_admission(self) -> None:
+        """Let the next call of the lane in, but not before those that come first: a cancelled call may end at once."""
+        if self.before is not None:
+            await self.before.admitted.wait()
+        self.admitted.set()

@@ -312,13 +312,11 @@ class Serving:
         return free, done
 
     async def _serve_in_batch(self, call: Call, answers: _Answers, at: int) -> None:
-        try:
-            if call.request.has_id:
-                answers.set(at, await self._reply(call))
-            else:
-                await self._run_notification(call)
-        finally:
-            call.admitted.set()
+        if call.request.has_id:
+            answers.set(at, await self._reply(call))
+        else:
+            await self._run_notification(call)
+        await call.end_admission()
 
 
 class _Answers:
