@@ -174,8 +174,10 @@ class _Writers:
         return sum(self._slot(one)[0] for one in range(_LIVES))
 
     def _begin_anew(self) -> None:
-        # under a new name: a cut may bring back what was removed
+        # under a new name: a cut may bring back what was removed; and not before that is on the device: without a
+        # journal its inodes are used anew while names that were removed only in memory still lead to them
         shutil.rmtree(self._root, ignore_errors=True)
+        self._volume.sync()
         self._roots += 1
         self._promised[:] = bytes(len(self._promised))
         self._failure[:] = bytes(len(self._failure))

@@ -37,7 +37,7 @@ NOTHING = Wish()
 _RECOVERY = 24
 _COLD_EVERY = 10
 """Every tenth daemon is started as people start one; the others have their imports from this process."""
-_TRIES = 4
+_TRIES = 7
 
 
 class Yard:
@@ -151,7 +151,9 @@ def pairs(yard: Yard, wanted: int) -> Tally:
                 break
             if first != KILLED:
                 at = max(8, at - 5)  # this run had fewer calls
-            again = 1 + again // 2  # this recovery, too
+            elif again == 1:
+                at += 10  # there was nothing to recover yet
+            again = max(1, again // 2)  # this recovery had fewer, too
     return tally
 
 

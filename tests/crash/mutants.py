@@ -122,7 +122,9 @@ def main(words: Sequence[str] | None = None) -> int:
             sys.stdout.write(f"survived: {one.name} (line {one.line})\n")
     for module in every:
         sys.stdout.write(f"{module}: {_score(dead[module], every[module])}\n")
-    sys.stdout.write(f"all: {_score(dead.total(), every.total())}\n")
+    of = sum(1 for module in named for _ in mutants(module))
+    part = f"; a sample: {every.total()} of {of} that there are" if asked.sample else ""
+    sys.stdout.write(f"all: {_score(dead.total(), every.total())}{part}\n")
     return 0 if all(dead[one] >= PROMISED * every[one] for one in every) else 1
 
 

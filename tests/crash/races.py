@@ -183,7 +183,7 @@ def _session_races(scratch: Path, races: int, disk: RealDisk) -> list[str]:
         name = f"s{number // 3}"
         owned = scratch / f"owned {number}"
         want = partial((_create, _open, _open)[number % 3], disk, root, name, owned)
-        pids = _fork_together([want, want])
+        pids = _fork_together([want, want], quiet=type(disk) is _Unlocked)
         # the owner stands with the lock in its hand until both have tried
         ended = _wait_first_end(pids, 1.0 if type(disk) is _Unlocked else _WAIT_S)
         loser = next(iter(ended), 0)
@@ -232,8 +232,13 @@ def _count(root: Path, name: str) -> int:
         return len(list(handle.read()))
 
 
-def _fork_together(runs: list[Callable[[], int]]) -> list[int]:
-    """Fork a process for each, and let them go at the same moment; each ends with the code that its call returns."""
+def _fork_together(runs: list[Callable[[], int]], *, quiet: bool = False) -> list[int]:
+    """Fork a process for each, and let them go at the same moment; each ends with the code that its call returns.
+
+    Args:
+        runs: Their calls.
+        quiet: What one of them raises is due, and not told.
+    """
     gate, door = os.pipe()
     pids: list[int] = []
     for run in runs:
@@ -246,7 +251,8 @@ def _fork_together(runs: list[Callable[[], int]]) -> list[int]:
             try:
                 code = run()
             except BaseException:  # noqa: BLE001  # a child tells everything, and ends here
-                traceback.print_exc()
+                if not quiet:
+                    traceback.print_exc()
             os._exit(code)
         pids.append(pid)
     os.close(gate)

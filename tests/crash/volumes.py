@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import filecmp
 import os
 import shutil
 import struct
@@ -148,14 +149,25 @@ class Volume:
             run([*self.kind.check, str(self._device)], most=3)
         self.mount()
 
+    def sync(self) -> None:
+        """Have all of it written."""
+        fd = os.open(self.path, os.O_RDONLY)
+        try:
+            _check(_LIBC.syncfs(fd))
+        finally:
+            os.close(fd)
+
     def shut_down(self) -> None:
         """Cut it off from its device at once: what was not written by now never is. Stop its users before.
 
         Without a journal, unmounting would write what the directories were to become; there the device is put back
-        to what it holds now.
+        to what it holds now. The kernel writes on while its image is read: it is read until it is the same twice, or
+        it would be one that the device never was.
         """
         if self.kind.check:
             shutil.copyfile(self._image, self._kept)
+            while not filecmp.cmp(self._image, self._kept, shallow=False):
+                shutil.copyfile(self._image, self._kept)
             return
         fd = os.open(self.path, os.O_RDONLY)
         try:
