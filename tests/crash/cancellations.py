@@ -1,4 +1,4 @@
-"""The reference workload of the simulation, cut short at every await, in five ways; and a disk that stands still.
+"""The reference workload of the simulation, cut short at every await, in six ways; and a disk that stands still.
 
 The one rule: every await is tried in every way, each in a process forked at that await. After it everything goes on and
 is judged as any world is: lines whole or the stream closed, batches whole or absent, nothing acknowledged lost, every

@@ -1,4 +1,4 @@
-"""One reference workload, cut short at any one of the awaits of the daemon's tasks, in one of five ways.
+"""One reference workload, cut short at any one of the awaits of the daemon's tasks, in one of six ways.
 
 The rule that holds here: an await is counted when a task of the daemon has come to it and waits there, and what is done
 to it is done at that moment, before anything else runs. From then on the clients have little left to do.
@@ -38,6 +38,7 @@ class Deed(StrEnum):
 
     CALL = "the call is cancelled"
     CONNECTION = "the connection's tasks are cancelled"
+    SESSION = "the session's tasks are cancelled"
     DAEMON = "every task is cancelled"
     STOP = "the daemon is told to stop"
     CUT = "the power goes"
@@ -98,7 +99,8 @@ class Canceller(trio.abc.Instrument):
                 return
             calls[0].cancel()
         else:
-            ours = [task for task in line if task.name.endswith(".serve_connection")]
+            owner = "._run_session" if deed is Deed.SESSION else ".serve_connection"
+            ours = [task for task in line if task.name.endswith(owner)]
             if not ours or not ours[0].child_nurseries:
                 return
             ours[0].child_nurseries[0].cancel_scope.cancel()

@@ -48,7 +48,7 @@ async def load(registry: Registry, session_id: str, wish: Wish) -> Loaded:
             await registry.in_opener(_check_untouched, handle, wish.continued)
     except BaseException:
         with trio.CancelScope(shield=True):
-            await registry.in_opener(handle.close)
+            await registry.close_handle(handle)
         raise
     return Loaded(handle, fold, record, labels)
 

@@ -233,13 +233,14 @@ class Registry:
         return session
 
     async def _run_session(self, session: Session) -> None:
-        """Run a session's drain in a nursery of its own until it is retired; a failure stays in the session."""
+        """Run a session's tasks until it is retired; a failure stays in the session.
+
+        What is pending is the session's and not a task's: where they are cancelled and it is not retired, they begin
+        again.
+        """
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(session.drain.run)
-                nursery.start_soon(session.keeper.run, session, self._keep_limiter)
-                await session.retired.wait()
-                nursery.cancel_scope.cancel()
+            while not session.retired.is_set():
+                await self._run_tasks(session)
             await keep(session, self._open_limiter)
         except Exception as error:  # noqa: BLE001  # one session's defect must not end the others
             incident = new_incident("session.fault", error, session=session.id)
@@ -253,9 +254,23 @@ class Registry:
                 del self.live[session.id]
             session.gone.set()
 
+    async def _run_tasks(self, session: Session) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.drain.run)
+            nursery.start_soon(session.keeper.run, session, self._keep_limiter)
+            await session.retired.wait()
+            nursery.cancel_scope.cancel()
+
+    async def close_handle(self, handle: SessionHandle) -> None:
+        """Close a handle for writing: on the event loop where there is no thread for it, for open it keeps its id."""
+        try:
+            await self.in_opener(handle.close)
+        except OverloadedError:
+            handle.close()  # nothing where it was the closing that was refused something
+
     async def _close_handle(self, session: Session) -> None:
         try:
-            await self.in_opener(session.handle.close)
+            await self.close_handle(session.handle)
         except (DshdError, OSError) as error:
             log.warning("session.close_failed", session=session.id, exc_info=error)
         if not session.handle.materialised:
