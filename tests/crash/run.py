@@ -78,7 +78,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof("races", (5, 45), (180, 900, 7200), promises=(15,)),
     Proof("limits", (20, 306), (180, 900, 7200), promises=(33,)),
     Proof("cancellations", (12, 170), (300, 3600, 3600), promises=(22, 23)),
-    Proof("worlds", (45, 1050), (200, 3600, 90_000), promises=(35,)),
+    Proof("worlds", (30, 1050), (200, 3600, 90_000), promises=(35,)),
     Proof("activation", (10, 134), (180, 900, 7200), alone=True, promises=(16,)),
     Proof("isolation", (30, 182), (300, 900, 3600), alone=True, promises=(18, 19, 20, 21, 23)),
 )

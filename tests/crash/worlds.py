@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from simulation.machine import Machine
 
 _WORLDS = {Size.FULL: 50_000, Size.RELEASE: 1_000_000}
-_QUICK_S = 40.0
+_QUICK_S = 25.0
 _LEAST_QUICK = 100
 _REPLAYS = {Size.QUICK: 20, Size.FULL: 200, Size.RELEASE: 200}
 _COLLECT_EVERY = 200
