@@ -54,13 +54,13 @@ class Making:
             self._lot.unpark()
 
     @asynccontextmanager
-    async def turn(self, *, refused: bool = True) -> AsyncGenerator[None, None]:
+    async def turn(self) -> AsyncGenerator[None, None]:
         """Wait for room and for a place; inside, the reply is made.
 
         Raises:
-            OverloadedError: There was no room for too long; not where it is not to be `refused`.
+            OverloadedError: There was no room for too long.
         """
-        await self._wait(place=True, room=True, refused=refused)
+        await self._wait(place=True, room=True)
         with self._in_place():
             yield
 
@@ -96,12 +96,12 @@ class Making:
             del self._since[me]
             self._lot.unpark()
 
-    async def _wait(self, *, place: bool = False, room: bool = False, refused: bool = True) -> None:
+    async def _wait(self, *, place: bool = False, room: bool = False) -> None:
         until = trio.current_time() + LONGEST_WAIT_S
         self._waiting += 1
         try:
             while (room and self.is_tight) or (place and self._taken() >= PLACES):
-                if room and refused and trio.current_time() > until:
+                if room and trio.current_time() > until:
                     raise OverloadedError(
                         "the daemon holds as many replies as it may that clients have not read; try again",
                         limit="unsentReplies",

@@ -6,11 +6,12 @@ does not read costs the bytes of its budget and then its connection.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import trio
 
+from dsh_protocol.errors import OverloadedError
 from dshd.rpc.duplex import within
 from dshd.rpc.making import PRESSED_S, SMALL_SHARE, Making
 
@@ -106,10 +107,19 @@ class Outbox:
         Raises:
             OverloadedError: All connections hold too much for too long; not where it is not to be `refused`.
         """
-        async with self._one_large:
-            await self.wait_idle()
-            async with self._making.turn(refused=refused):
-                yield
+        async with AsyncExitStack() as turn:
+            while True:
+                try:
+                    async with AsyncExitStack() as trying:
+                        await trying.enter_async_context(self._one_large)
+                        await self.wait_idle()
+                        await trying.enter_async_context(self._making.turn())
+                        await turn.enter_async_context(trying.pop_all())
+                    break
+                except OverloadedError:  # the room may be held by what waits for its turn here
+                    if refused:
+                        raise
+            yield
 
     async def wait_room(self) -> None:
         """Wait until what is queued is within the budget: a caller that makes more waits here first."""

@@ -6,6 +6,7 @@ everything else runs side by side. A large reply is made only when there is room
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -19,6 +20,8 @@ from dshd.rpc.context import Context
 from dshd.sessions.threads import out_of
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from dsh_protocol.envelope import Message, Request
     from dshd.rpc.context import Connected, Services
     from dshd.rpc.dispatch import Dispatcher
@@ -270,15 +273,9 @@ class Serving:
         calls = dict.fromkeys(item for item in items if isinstance(item, Call))
         answers = _Answers(len(items), self._limits.max_line_bytes)
         after, done = turn
-        bulky = sum(call.request.method in _BULKY for call in calls)
         try:
             await after.wait()
-            async with (
-                self._services.making.reserved(
-                    min(bulky * _BULKY_BYTES, self._limits.max_line_bytes)
-                ),
-                trio.open_nursery() as nursery,
-            ):
+            async with self._room_for(calls), trio.open_nursery() as nursery:
                 for at, item in enumerate(items):
                     if isinstance(item, bytes):
                         answers.set(at, item)
@@ -300,6 +297,17 @@ class Serving:
             done.set()
             for call in calls:
                 self._end_call(call)
+
+    @asynccontextmanager
+    async def _room_for(self, calls: dict[Call, None]) -> AsyncGenerator[None, None]:
+        """Reserve room for a batch's answers, when nothing that may wait for room itself comes before its calls."""
+        bulky = sum(call.request.method in _BULKY for call in calls)
+        for call in calls if bulky else ():
+            if call.before is not None and call.before not in calls:
+                await call.before.admitted.wait()
+        size = min(bulky * _BULKY_BYTES, self._limits.max_line_bytes)
+        async with self._services.making.reserved(size):
+            yield
 
     def _take_turn(self, calls: list[Call]) -> tuple[trio.Event, trio.Event]:
         """What a batch waits for and what it sets at its end: those with large replies come one after the other."""

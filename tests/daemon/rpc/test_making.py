@@ -77,13 +77,32 @@ async def test_with_too_much_unsent_nothing_large_is_made_and_who_waits_too_long
         async with making.turn():
             pytest.fail("made although there is no room")
     assert trio.current_time() - began >= LONGEST_WAIT_S
-    with trio.move_on_after(5 * LONGEST_WAIT_S) as scope:
-        async with making.turn(refused=False):
-            pytest.fail("made although there is no room")
-    assert scope.cancelled_caught
     making.count(-1)
     async with making.turn():
         pass
+
+
+async def test_one_that_waits_for_room_without_end_keeps_no_other_of_its_connection_from_its_answer(
+    stream: trio.SocketStream, autojump_clock: trio.testing.MockClock
+) -> None:
+    making = Making()
+    making.count(MOST_BYTES + 1)
+    outbox = Outbox(SocketDuplex(stream), Limits(), making)
+    got: list[str] = []
+
+    async def follow() -> None:
+        async with outbox.large(refused=False):
+            got.append("followed")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow)
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(3 * LONGEST_WAIT_S), pytest.raises(OverloadedError):
+            async with outbox.large():
+                pytest.fail("made although there is no room")
+        assert got == []
+        making.count(-MOST_BYTES)
+    assert got == ["followed"]
 
 
 async def test_what_is_reserved_counts_until_it_is_given_back() -> None:
