@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,3 +18,11 @@ def figure(daemon: DaemonProcess, name: str) -> float:
         if sample.partition("{")[0] == name:
             found += float(value)
     return found
+
+
+def wait_figure(daemon: DaemonProcess, name: str, least: float, limit_s: float) -> None:
+    """Wait until a figure has come to so much."""
+    began = time.monotonic()
+    while (found := figure(daemon, name)) < least:
+        assert time.monotonic() - began < limit_s, f"{name} is {found}, not {least}"
+        time.sleep(0.1)  # a real process counts by the real clock
