@@ -10,7 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dsh_client.adapters.effects import EVENT_TYPE
-from dsh_client.course import Course, OpenCall
+from dsh_client.calls import OpenCall
+from dsh_client.course import Course
 from dsh_client.errors import LatchedError, MisuseError
 from dsh_client.exchange import as_object
 from dsh_client.ledger import Entry
