@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
-BLOCK_BYTES = 4 * 1024 * 1024
+BLOCK_BYTES = 1024 * 1024
 """About, of one; a larger event is a block by itself."""
 MOST_BLOCKS = 4
 
