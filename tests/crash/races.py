@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from crash.processes import ENDS_WITH_PROOF, end_on_signal, end_with_parent, exit_code, kill
 from crash.proof import Result, Size
-from dsh_protocol.errors import EXIT_CANNOT_START, SessionBusyError, SessionExistsError
+from dsh_protocol.errors import EXIT_CANNOT_START, DshdError, SessionBusyError, SessionExistsError
 from dsh_protocol.events import Header
 from dshd import lifecycle, main
 from dshd.storage.files import RealDisk
