@@ -89,6 +89,9 @@ class Oracle:
         if "id" in request:
             self._open[connection, request["id"]] = request
         session_id = params.get("id")
+        if method == "session.fork":  # it may be there though nobody hears of it
+            known, forked = self.known[session_id], self.known[params["newId"]]
+            forked.origin, forked.started = session_id, set(known.started)
         if not isinstance(session_id, str) or "writer" not in params:
             return
         known = self.known[session_id]
@@ -200,8 +203,8 @@ class Oracle:
             return
         if method == "session.fork":
             known, forked = self.known[session_id], self.known[shown["id"]]
-            forked.exists, forked.origin = True, session_id
-            forked.started, forked.dispatched = set(known.started), set(known.dispatched)
+            forked.exists, forked.started = True, set(known.started)
+            forked.dispatched = set(known.dispatched)
         self._shown(shown)
 
     def _repaired(self, known: Known, repairs: Sequence[dict[str, Any]]) -> None:

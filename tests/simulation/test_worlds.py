@@ -12,6 +12,7 @@ import pytest
 
 from simulation.cancelling import Deed, count_awaits, play_cancelled
 from simulation.flood import flood
+from simulation.oracle import BrokenPromiseError, Oracle
 from simulation.world import play
 
 if TYPE_CHECKING:
@@ -33,6 +34,17 @@ def test_worlds_hold_and_a_seed_is_the_same_world_every_time() -> None:
             assert play(seed) == once
     assert lives > 2 * len(SEEDS)
     assert acknowledged > 5 * len(SEEDS)
+
+
+def test_a_fork_of_which_nobody_heard_is_judged_as_one() -> None:
+    oracle, event = Oracle(lambda _: None), {"type": "turn/start", "data": {"turn": 1}}
+    stored = [{**event, "seq": 0, "time": 1}]
+    sent = {"id": "s", "writer": "w", "events": [event]}
+    oracle.asked(1, {"id": 1, "method": "session.append", "params": sent})
+    with pytest.raises(BrokenPromiseError, match="nobody sent"):
+        oracle.check("f", stored)
+    oracle.asked(1, {"id": 2, "method": "session.fork", "params": {"id": "s", "newId": "f"}})
+    oracle.check("f", stored)
 
 
 def forget_files(machine: Machine) -> None:
