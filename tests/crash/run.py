@@ -58,18 +58,18 @@ class Proof:
 
 
 PROOFS: tuple[Proof, ...] = (
-    Proof("daemon", (20, 210), (400, 1800, 7200), promises=(1, 2, 5, 12, 34)),
+    Proof("daemon", (20, 102), (400, 1800, 7200), promises=(1, 2, 5, 12, 34)),
     Proof("bugs", (60, 48), (300, 900, 900), promises=(34,)),
-    Proof("errors", (20, 450), (300, 1800, 3600), promises=(5,)),
-    Proof("kills", (40, 311), (300, 1800, 3600), promises=(1,)),
-    Proof("doubles", (15, 200), (300, 1800, 3600), promises=(2,)),
-    Proof("mending", (12, 230), (300, 900, 900), promises=(9,)),
+    Proof("errors", (20, 425), (300, 1800, 3600), promises=(5,)),
+    Proof("kills", (40, 126), (300, 1800, 3600), promises=(1,)),
+    Proof("doubles", (15, 137), (300, 1800, 3600), promises=(2,)),
+    Proof("mending", (12, 174), (300, 900, 900), promises=(9,)),
     Proof("traced", (5, 5), (120, 120, 120), promises=(7,)),
     Proof("tame", (10, 30), (300, 600, 600), promises=(7, 12, 14, 30, 32)),
     Proof("bitflips", (20, 900), (120, 3600, 7200), promises=(10,)),
     Proof("repairs", (10, 295), (120, 1800, 1800), promises=(11,)),
     Proof("branches", (60, 45), (600, 900, 900), promises=(36,)),
-    Proof("cuts", (20, 226), (180, 900, 7200), promises=(4,)),
+    Proof("cuts", (20, 268), (180, 900, 7200), promises=(4,)),
     Proof("blocks", (20, 60), (180, 900, 7200), promises=(4,)),
     Proof("gate", (25, 117), (180, 900, 7200), promises=(6,)),
     Proof("states", (50, 177), (300, 1500, 14400), promises=(3, 8, 17)),
@@ -78,7 +78,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof("races", (5, 45), (180, 900, 7200), promises=(15,)),
     Proof("limits", (20, 306), (180, 900, 7200), promises=(33,)),
     Proof("cancellations", (10, 190), (300, 3600, 3600), promises=(22, 23)),
-    Proof("worlds", (30, 1050), (200, 3600, 90_000), promises=(35,)),
+    Proof("worlds", (30, 1397), (200, 3600, 90_000), promises=(35,)),
     Proof("activation", (10, 134), (180, 900, 7200), alone=True, promises=(16,)),
     Proof("isolation", (30, 182), (300, 900, 3600), alone=True, promises=(18, 19, 20, 21, 23)),
 )
