@@ -21,10 +21,11 @@ from dsh_protocol.events import Header
 from dsh_protocol.limits import DEFAULT_LIMITS
 from dshd.metrics import Metrics
 from dshd.sessions import recovering
+from dshd.sessions.asked import Asked
 from dshd.sessions.claims import Taker
 from dshd.sessions.forks import fork
 from dshd.sessions.registry import Registry
-from dshd.sessions.session import Asked, now_ms
+from dshd.sessions.session import now_ms
 from dshd.sessions.threads import WORKERS
 from dshd.storage.jsonl.lock import lock_root
 from dshd.storage.jsonl.store import open_store

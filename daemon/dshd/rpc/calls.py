@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dsh_protocol.envelope import Request
-    from dshd.sessions.session import Admission
+    from dshd.sessions.asked import Admission
 
 
 @dataclass(eq=False, slots=True)

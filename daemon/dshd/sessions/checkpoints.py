@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dsh_protocol.events import Event
+    from dshd.sessions.asked import Admission, Asked
     from dshd.sessions.fold import Call, Fold
-    from dshd.sessions.session import Admission, Asked, Session
+    from dshd.sessions.session import Session
 
 DISPATCH = "DISPATCH"
 ABORTED = "ABORTED_BEFORE_DISPATCH"

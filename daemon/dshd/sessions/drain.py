@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from dsh_protocol.errors import DshdError, InternalFaultError
-from dshd.sessions.threads import AbandonedError, Errand
+from dshd.sessions.threads import AbandonedError, Errand, out_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,7 +182,15 @@ class Drain:
         """Drain until cancelled. A running write is seen to its end; only `abandon`, by the owner, ends the wait."""
         while True:
             await self._wait_wanted()
-            await self._attempt()
+            began = trio.current_time()
+            try:
+                await self._attempt(began)
+            except DshdError as error:
+                self._fail(error, trio.current_time() - began)
+            except MemoryError:
+                self._fail(out_of("memory"), trio.current_time() - began)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the session must survive it
+                self._fail(self._observer.fault(error), trio.current_time() - began)
 
     def _served(self, target: int, *, materialise: bool) -> bool:
         return self.durable_seq >= target and (self._handle.materialised or not materialise)
@@ -199,23 +207,17 @@ class Drain:
                 with trio.move_on_at(self._deadline):
                     await self._kick.wait()
 
-    async def _attempt(self) -> None:
-        batch = list(self.pending)
+    async def _attempt(self, began: float) -> None:
         self._attempts += 1
         self._deadline = None
-        began = trio.current_time()
-        try:
-            if batch or not self._handle.materialised:
-                self._errand = Errand()
+        batch = list(self.pending)
+        if batch or not self._handle.materialised:
+            self._errand = Errand()
+            try:
                 await self._errand.run(partial(self._write, batch))
-        except AbandonedError:
-            await trio.sleep_forever()  # nothing is known of this batch
-        except DshdError as error:
-            self._fail(error, trio.current_time() - began)
-        except Exception as error:  # noqa: BLE001  # whatever a store raises, the session must survive it
-            self._fail(self._observer.fault(error), trio.current_time() - began)
-        else:
-            self._succeed(batch, trio.current_time() - began)
+            except AbandonedError:
+                await trio.sleep_forever()  # nothing is known of this batch
+        self._succeed(batch, trio.current_time() - began)
 
     def _write(self, batch: list[Event]) -> None:
         record = self._holder.due_holder()

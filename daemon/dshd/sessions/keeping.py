@@ -13,7 +13,6 @@ import structlog
 import trio
 
 from dsh_protocol import jsontext
-from dsh_protocol.errors import DshdError
 from dshd.sessions.foldstate import encode_state, take_state
 from dshd.sessions.threads import in_thread
 from dshd.storage.store import Snapshot
@@ -62,10 +61,10 @@ async def keep(session: Session, limiter: trio.CapacityLimiter) -> None:
     fold = session.fold
     if not session.drain.clean or fold.next_seq != session.durable_seq:
         return
-    write = partial(_keep, session, take_state(fold), summary_of(fold))
     try:
+        write = partial(_keep, session, take_state(fold), summary_of(fold))
         await in_thread(write, limiter=limiter, abandon_on_cancel=True)
-    except (DshdError, OSError, ValueError) as error:
+    except Exception as error:  # whatever it is, the session must survive it
         log.warning("session.snapshot_failed", session=session.id, exc_info=error)
 
 

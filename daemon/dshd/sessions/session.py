@@ -15,13 +15,13 @@ import trio
 from dsh_protocol import jsontext
 from dsh_protocol.errors import (
     DshdError,
-    FrameTooLargeError,
     LogChangedError,
     SeqConflictError,
     SessionSealedError,
     WriterLostError,
 )
 from dshd.sessions import rules
+from dshd.sessions.asked import Admission, Asked
 from dshd.sessions.claims import busy_error, writer_lost
 from dshd.sessions.drain import Drain
 from dshd.sessions.keeping import Keeper
@@ -29,7 +29,7 @@ from dshd.sessions.recovering import end_seed, recovery_required
 from dshd.sessions.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from dsh_protocol.events import Event, Header
     from dsh_protocol.limits import Limits
@@ -46,52 +46,6 @@ class Runtime:
     limits: Limits
     window: float
     read_limiter: trio.CapacityLimiter
-
-
-EVENT_BYTES = 768
-"""About what an event takes in memory beyond the bytes that it came in."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Events that a call wants to append, as they came.
-
-    Attributes:
-        events: One JSON value an event, unchecked.
-        expected_seq: The seq that the caller takes for the first of them.
-        size: Bytes of the line that carried them.
-        then: A checkpoint's condition on the log after the events; gives the events that it adds.
-        added: Recognises the one event that `then` adds among stored ones; None where it adds none.
-    """
-
-    events: Sequence[Any] = ()
-    expected_seq: int | None = None
-    size: int = 0
-    then: Callable[[Fold], Sequence[Any]] | None = None
-    added: Callable[[Event], bool] | None = None
-
-    @property
-    def count(self) -> int:
-        """How many events it comes to."""
-        return len(self.events) + (self.added is not None)
-
-    @property
-    def held_bytes(self) -> int:
-        """About what its events take in memory while they wait for the disk."""
-        return self.size + EVENT_BYTES * self.count
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """What an append was given, or had been given before (`duplicate`)."""
-
-    first_seq: int
-    next_seq: int
-    duplicate: bool = False
-
-    def facts(self) -> dict[str, int]:
-        """The fact `admitted` of an error."""
-        return {"firstSeq": self.first_seq, "nextSeq": self.next_seq}
 
 
 class Session:
@@ -221,6 +175,7 @@ class Session:
                 was admitted.
             DshdError: The disk fails and the queue is full.
         """
+        sized = False
         while True:
             self.check_writer(writer)
             if asked.expected_seq is not None and asked.expected_seq != self.next_seq:
@@ -229,12 +184,15 @@ class Session:
                     raise self.seq_conflict(asked.expected_seq)
                 return found
             room = self._limits.max_pending_bytes - self.drain.pending_bytes
+            if not sized:
+                sized = True
+                if await asked.check_sizes(self._limits):
+                    continue  # others had a turn meanwhile
             if asked.held_bytes <= room or self.drain.clean:
                 return self._admit_nowait(asked)
             await self.drain.wait_room(asked.held_bytes, self._limits.max_pending_bytes)
 
     def _admit_nowait(self, asked: Asked) -> Admission:
-        self._check_sizes(asked)
         first, now = self.next_seq, now_ms()
         lead = [end_seed(self.fold.next_seq, now)] if self.end_seed_due and asked.count else []
         self.fold.begin()
@@ -252,27 +210,6 @@ class Session:
             self.end_seed_due = False
         self._queue([*lead, *events], asked.held_bytes)
         return Admission(first, first + len(events))
-
-    def _check_sizes(self, asked: Asked) -> None:
-        if len(asked.events) > self._limits.max_batch_events:
-            raise FrameTooLargeError(
-                f"{len(asked.events)} events in one call are more than maxBatchEvents"
-                f" ({self._limits.max_batch_events}); send them in several calls",
-                limit="maxBatchEvents",
-                maximum=self._limits.max_batch_events,
-            )
-        if asked.size <= self._limits.max_event_bytes:
-            return
-        for index, event in enumerate(asked.events):
-            size = len(jsontext.encode_decoded(event))
-            if size > self._limits.max_event_bytes:
-                raise FrameTooLargeError(
-                    f"event {index} has {size} bytes, more than maxEventBytes"
-                    f" ({self._limits.max_event_bytes}); keep large content elsewhere and refer to it",
-                    limit="maxEventBytes",
-                    maximum=self._limits.max_event_bytes,
-                    index=index,
-                )
 
     def admit_closers(self, events: list[Event]) -> Admission:
         """Queue what closes an interrupted turn, which the fold has taken already; may be empty."""

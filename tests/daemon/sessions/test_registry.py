@@ -11,9 +11,10 @@ import trio.testing
 from dsh_protocol.events import Header
 from dsh_protocol.limits import DEFAULT_LIMITS
 from dshd.metrics import Metrics
+from dshd.sessions import keeping
+from dshd.sessions.asked import Asked
 from dshd.sessions.claims import Taker
 from dshd.sessions.registry import Registry
-from dshd.sessions.session import Asked
 from dshd.sessions.threads import WORKERS, RealThreads
 from dshd.storage.jsonl.store import open_store
 from support import events
@@ -106,5 +107,29 @@ async def test_a_session_that_is_ended_while_there_is_no_thread_can_be_opened_ag
         again = await registry.open_write("s", taker, None, takeover=False)
         assert again is not session
         assert again.durable_seq == 1
+        assert await registry.shut_down(5)
+        await registry.wait_ended(5)
+
+
+async def test_a_defect_in_what_nobody_waits_for_does_not_end_the_session(
+    tmp_path: Path, taker: Taker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = trio.Event()
+
+    def raises(*_: object) -> None:
+        kept.set()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(keeping, "REST_S", 0.0)
+    monkeypatch.setattr(keeping, "take_state", raises)
+    async with trio.open_nursery() as nursery:
+        registry = registry_of(tmp_path / "root", nursery)
+        session = await made(registry, taker)
+        assert session.claim is not None
+        await session.wait_durable(session.claim)
+        await kept.wait()
+        await session.admit(session.claim.writer, Asked([events.title("two")], 1, 100))
+        await session.wait_durable(session.claim)
+        assert session.durable_seq == 2
         assert await registry.shut_down(5)
         await registry.wait_ended(5)

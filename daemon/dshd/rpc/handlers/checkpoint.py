@@ -8,7 +8,7 @@ import trio
 
 from dsh_protocol.errors import DshdError
 from dshd.sessions import checkpoints
-from dshd.sessions.session import Asked
+from dshd.sessions.asked import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

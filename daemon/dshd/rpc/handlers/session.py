@@ -13,9 +13,10 @@ from dsh_protocol.errors import InvalidParamsError
 from dsh_protocol.events import Header
 from dsh_protocol.version import FORMAT_VERSION
 from dshd.sessions import history, reading, recovering
+from dshd.sessions.asked import Asked
 from dshd.sessions.claims import Continue
 from dshd.sessions.forks import fork
-from dshd.sessions.session import Asked, now_ms
+from dshd.sessions.session import now_ms
 from dshd.sessions.views import live_view
 
 if TYPE_CHECKING:
