@@ -90,6 +90,4 @@ class LineSplitter:
         found = b""
         for part in self._parts:
             found += part[: _BEGINNING_BYTES - len(found)]
-            if len(found) == _BEGINNING_BYTES:
-                break
         return found
