@@ -85,6 +85,19 @@ def test_a_line_that_is_cut_keeps_its_beginning_and_hurts_no_other() -> None:
     assert splitter.held_bytes == 0
 
 
+def test_a_line_that_is_cut_takes_no_memory_before_the_cut_or_after() -> None:
+    splitter = LineSplitter(1_000_000)
+    tracemalloc.start()
+    try:
+        splitter.feed(bytes(bytearray(400_000)))
+        splitter.cut_line()
+        splitter.feed(bytes(bytearray(400_000)))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 50_000
+
+
 def test_a_line_that_is_cut_may_be_too_long_all_the_same() -> None:
     splitter = LineSplitter(100)
     splitter.feed(b"x" * 60)
