@@ -78,7 +78,7 @@ class Call:
         """
         with self._scope:
             if self.before is not None:
-                await self.before.admitted.wait()
+                await happened(self.before.admitted)
             if not self.cancel_read:  # else nothing is begun that a cancel could leave half told
                 return await serve(self)
         facts: dict[str, Any] = {}
@@ -92,11 +92,17 @@ class Call:
         """Let the next call of the lane in, and wait until the replies before this one are on their way."""
         await self.end_admission()
         if self.before is not None:
-            await self.before.answered.wait()
+            await happened(self.before.answered)
             self.before = None
 
     async def end_admission(self) -> None:
         """Let the next call of the lane in, but not before those that come first: a cancelled call may end at once."""
         if self.before is not None:
-            await self.before.admitted.wait()
+            await happened(self.before.admitted)
         self.admitted.set()
+
+
+async def happened(event: trio.Event) -> None:
+    """Wait for an event, without a turn of the loop where it is set already: that is most of the time."""
+    if not event.is_set():
+        await event.wait()

@@ -15,7 +15,7 @@ from dsh_protocol import envelope
 from dsh_protocol.envelope import Batch, Refusal
 from dsh_protocol.errors import DshdError, FrameTooLargeError, OverloadedError
 from dsh_protocol.method import ALIASES, METHODS
-from dshd.rpc.calls import Call
+from dshd.rpc.calls import Call, happened
 from dshd.rpc.context import Context
 from dshd.sessions.threads import out_of
 
@@ -232,7 +232,7 @@ class Serving:
         registry = self._services.registry
         try:
             if call.before is not None:
-                await call.before.admitted.wait()
+                await happened(call.before.admitted)
             claim = registry.claim_of(params.get("id"), params.get("writer"))
             if claim is not None and claim.notification_error is not None:
                 self._services.metrics.inc("dshd_notifications_dropped", reason="after-failure")
@@ -274,17 +274,17 @@ class Serving:
         answers = _Answers(len(items), self._limits.max_line_bytes)
         after, done = turn
         try:
-            await after.wait()
+            await happened(after)
             async with self._room_for(calls), trio.open_nursery() as nursery:
                 for at, item in enumerate(items):
                     if isinstance(item, bytes):
                         answers.set(at, item)
                     else:
                         nursery.start_soon(self._serve_in_batch, item, answers, at)
-                        await item.admitted.wait()
+                        await happened(item.admitted)
             for call in calls:
                 if call.before is not None and call.before not in calls:
-                    await call.before.answered.wait()
+                    await happened(call.before.answered)
             line = answers.joined()
             if line is not None:
                 self._outbox.put(line)
@@ -304,7 +304,7 @@ class Serving:
         bulky = sum(call.request.method in _BULKY for call in calls)
         for call in calls if bulky else ():
             if call.before is not None and call.before not in calls:
-                await call.before.admitted.wait()
+                await happened(call.before.admitted)
         size = min(bulky * _BULKY_BYTES, self._limits.max_line_bytes)
         async with self._services.making.reserved(size):
             yield

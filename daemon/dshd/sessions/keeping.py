@@ -33,22 +33,26 @@ class Keeper:
     def __init__(self) -> None:
         self._moved = trio.Event()
         self._due = True  # what was found at open may lag behind
+        self._touched = 0.0
 
     def touch(self) -> None:
         """Note that the log has grown."""
-        self._due = True
-        self._moved.set()
+        self._touched = trio.current_time()
+        if not self._due:
+            self._due = True
+            self._moved.set()
 
     async def run(self, session: Session, limiter: trio.CapacityLimiter) -> None:
-        """Keep a snapshot after every rest of a second, until cancelled."""
+        """Keep a snapshot after every rest of a second, until cancelled; a session at work does not wake it."""
+        self._touched = trio.current_time()
         while True:
-            self._moved = trio.Event()
             if not self._due:
+                self._moved = trio.Event()
                 await self._moved.wait()
-                continue
-            with trio.move_on_after(REST_S) as rest:
-                await self._moved.wait()
-            if rest.cancelled_caught:
+            rest = self._touched + REST_S - trio.current_time()
+            if rest > 0:
+                await trio.sleep(rest)
+            else:
                 self._due = False
                 await keep(session, limiter)
 
