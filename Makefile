@@ -49,6 +49,9 @@ RUN := $(VENV)/.run
 TESTS := $(VENV)/.tests
 DEV := $(VENV)/.dev
 
+# Hundreds of daemons are started: what one has compiled is kept for the others.
+unexport PYTHONDONTWRITEBYTECODE
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from crash.ledger import Ledger
 from crash.processes import (
-    ENDS_WITH_PROOF,
     end_on_signal,
     end_with_parent,
     kill,
@@ -39,12 +38,12 @@ from crash.volumes import (
     open_volume,
     require_private_mounts,
 )
+from crash.warm import WarmDaemon
 from dsh_protocol.errors import SessionNotFoundError
 from dsh_protocol.events import Header
 from dshd.storage.files import RealDisk
 from dshd.storage.jsonl.store import open_store
 from support import events
-from support.daemon import DaemonProcess
 from support.rpc import Connection
 
 if TYPE_CHECKING:
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dshd.storage.files import Disk
+    from support.daemon import DaemonProcess
 
 _PROMISE = 4
 _LIVES = 24
@@ -70,7 +70,7 @@ def prove(size: Size, scratch: Path) -> Iterator[Result]:
     """Cut each kind of file system; see the module."""
     end_on_signal()
     try:
-        require_private_mounts("mkfs.ext4", "mkfs.xfs", "e2fsck", "setpriv")
+        require_private_mounts("mkfs.ext4", "mkfs.xfs", "e2fsck")
     except CannotTryError as error:
         yield not_run(_PROMISE, "cuts of ext4 and XFS", "0 lost", str(error))
         return
@@ -254,7 +254,7 @@ class _Writers:
 def _cut_daemon(volume: Volume, scratch: Path, cuts: int) -> _Tally:
     """Cut a real daemon under load, and start it again, so many times."""
     root = volume.path / "sessions"
-    daemon = DaemonProcess(scratch, flags=("--root", str(root)), prefix=ENDS_WITH_PROOF)
+    daemon = WarmDaemon(scratch, flags=("--root", str(root)))
     choose = random.Random(5)  # noqa: S311  # to be replayed, not secret
     ledgers: list[Ledger] = []
     tally = _Tally()

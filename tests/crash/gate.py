@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from crash.blockfile import BlockFile, open_block_file
 from crash.ledger import Ledger
-from crash.processes import ENDS_WITH_PROOF, end_on_signal
+from crash.processes import end_on_signal
 from crash.proof import Result, Size, not_run
 from crash.volumes import (
     EXT4_1K,
@@ -26,13 +26,15 @@ from crash.volumes import (
     open_volume,
     require_private_mounts,
 )
-from support.daemon import DaemonProcess
+from crash.warm import WarmDaemon
 from support.rpc import CallRefusedError, Connection
 from support.verdicts import read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from support.daemon import DaemonProcess
 
 _PROMISE = 6
 _KINDS = (EXT4_1K, EXT4_4K, XFS)
@@ -48,7 +50,7 @@ def prove(size: Size, scratch: Path) -> Iterator[Result]:
     runs = _RUNS[list(Size).index(size)]
     what = "served after an EIO and a restart"
     try:
-        require_private_mounts("mkfs.ext4", "mkfs.xfs", "setpriv")
+        require_private_mounts("mkfs.ext4", "mkfs.xfs")
     except CannotTryError as error:
         yield not_run(_PROMISE, what, f"{runs} of {runs}", str(error))
         return
@@ -85,7 +87,7 @@ def _run(kind: Kind, scratch: Path, number: int) -> list[str]:
         open_volume(kind, scratch, disk.path) as volume,
     ):
         root = volume.path / "sessions"
-        daemon = DaemonProcess(scratch, flags=("--root", str(root)), prefix=ENDS_WITH_PROOF)
+        daemon = WarmDaemon(scratch, flags=("--root", str(root)))
         try:
             return _Scenario(daemon, disk, volume).run(healthy, sticky=sticky, killed=killed)
         finally:

@@ -6,15 +6,13 @@ The one rule: whatever ends the connection ends the play; only what the daemon a
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
@@ -22,8 +20,8 @@ import trio
 from crash.daemonless import stored
 from crash.door import NO_FAULT, Fault
 from crash.playing import Account, Handle, Player, RefusedError, tearer
-from crash.processes import Forked
 from crash.served import serve, wish_of_environ
+from crash.warm import WarmDaemon
 from crash.workload import CWDS
 from support.daemon import DaemonProcess
 from support.rpc import CallRefusedError, Connection
@@ -106,24 +104,8 @@ class Wire:
         self._lines[client] = self._connect(client)
 
 
-class _Warm(DaemonProcess):
-    """A daemon that has its imports from this process: forked from it, with nothing else of it."""
-
-    def launch(self) -> Any:
-        self._process = cast("Any", Forked(self._run))
-        return self._process
-
-    def _run(self) -> int:
-        for fd, flags, path in (
-            (0, os.O_RDONLY, Path(os.devnull)),
-            (1, os.O_WRONLY | os.O_CREAT | os.O_APPEND, self.log),
-            (2, os.O_WRONLY | os.O_CREAT | os.O_APPEND, self.log),
-        ):
-            os.dup2(os.open(path, flags | os.O_CLOEXEC, 0o600), fd)
-        os.environ.clear()
-        os.environ.update(self.env)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        sys.argv = self.command[1:]
+class _Warm(WarmDaemon):
+    def serve(self) -> int:
         return serve(wish_of_environ())
 
 
