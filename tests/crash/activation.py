@@ -35,7 +35,8 @@ _FIRST_FD = 3
 _WORST_S = 1.0
 _GIVE_UP_S = 60.0
 _BATCH = 2
-_ID = "activated"
+_LIVES_A_SESSION = 10
+"""A log that is opened for writing is read whole: longer ones would only cost time."""
 
 
 def prove(size: Size, scratch: Path) -> Iterator[Result]:
@@ -110,6 +111,8 @@ class _Clients:
     def __init__(self, kept: _Kept) -> None:
         self._kept = kept
         self._choose = random.Random(16)  # noqa: S311  # to be replayed, not secret
+        self._written: dict[str, int] = {}
+        self._id = ""
         self._done = 0
         self._at = 0
         self._next_seq = 0
@@ -127,16 +130,28 @@ class _Clients:
     def run(self, kills: int) -> None:
         """Let clients come and go over so many kills; then read what is there."""
         for life in range(kills + 1):
+            if life % _LIVES_A_SESSION == 0:
+                self._begin(f"activated {life}")
             for number in range(_CONNECTS_A_LIFE - 1):
                 self._come(killed=life < kills and number == _CONNECTS_A_LIFE - 2)
             self._come(killed=False)  # the one that finds it starting
+            self._written[self._id] = self._done
         with Connection(self._kept.path) as one:
-            stored = read_all(one, _ID)
+            for session_id, done in self._written.items():
+                self._judge(session_id, done, read_all(one, session_id))
+
+    def _begin(self, session_id: str) -> None:
+        """Go on with another session; of the one before nothing is on its way."""
+        self._id, self._done, self._at, self._next_seq = session_id, 0, 0, 0
+
+    def _judge(self, session_id: str, done: int, stored: list[dict[str, Any]]) -> None:
         texts = [event["data"]["title"] for event in stored if event["type"] == "session/title"]
-        if texts != [_text(number) for number in range(self._done)]:
-            self.bad.append(f"{self._done} events were sent, {len(texts)} are there, or others")
+        if texts != [_text(number) for number in range(done)]:
+            self.bad.append(
+                f"{session_id}: {done} events were sent, {len(texts)} are there, or others"
+            )
         if [event["seq"] for event in stored] != list(range(len(stored))):
-            self.bad.append("seqs are skipped or doubled")
+            self.bad.append(f"{session_id}: seqs are skipped or doubled")
 
     def _come(self, *, killed: bool) -> None:
         """Connect, write a batch and leave; where it is `killed`, the daemon dies at any moment of that."""
@@ -163,13 +178,13 @@ class _Clients:
     def _open(self, one: Connection) -> dict[str, Any]:
         """Open the session, or make it where no earlier client's has become durable; return what a call needs."""
         try:
-            made = one.call("session.open", id=_ID, access="write", takeover=True)
+            made = one.call("session.open", id=self._id, access="write", takeover=True)
         except CallRefusedError as refused:
             if self._at or refused.kind != "SESSION_NOT_FOUND":
                 raise
-            made = one.call("session.create", id=_ID)
+            made = one.call("session.create", id=self._id)
         self._next_seq = made["session"]["nextSeq"]
-        return {"id": _ID, "writer": made["writer"]}
+        return {"id": self._id, "writer": made["writer"]}
 
     def _send(self, one: Connection, handle: dict[str, Any], at: int) -> list[int]:
         batch = [events.title(_text(number)) for number in range(self._done, self._done + _BATCH)]

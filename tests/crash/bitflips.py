@@ -46,7 +46,7 @@ ENCODINGS: tuple[Compression, ...] = ("zstd", "none")
 _ROOT = Path("/memory")  # of the disk in memory
 _STEPS: dict[Size, dict[Compression, int]] = {
     Size.QUICK: {"zstd": 64, "none": 64},
-    Size.FULL: {"zstd": 1, "none": 8},
+    Size.FULL: {"zstd": 1, "none": 64},
     Size.RELEASE: {"zstd": 1, "none": 1},
 }
 

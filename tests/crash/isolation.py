@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from support.daemon import DaemonProcess
 
-_TURNS = (3, 8, 40)
+_TURNS = (3, 5, 40)
 _CHECKPOINTS = 60
 _FLOOR_S = 0.002
 """Below this a checkpoint is as quick as the clock of a busy machine can tell."""
