@@ -128,6 +128,10 @@ def test_the_texts_say_what_may_be_run_again() -> None:
     for word in ("read-only", "idempotent", "ask the user"):
         assert word in texts[1]
         assert word not in texts[0]
+    assert [event["data"]["error"] for event in (not_started, unknown)] == [
+        {"name": "ToolNotStartedError", "code": "TOOL_NOT_STARTED"},
+        {"name": "ToolOutcomeUnknownError", "code": "TOOL_OUTCOME_UNKNOWN"},
+    ]
 
 
 def test_repairs_tell_each_unanswered_call_in_transcript_order() -> None:
