@@ -52,6 +52,13 @@ def test_without_packing_every_event_is_a_row() -> None:
     assert len(pack(events)) == 1
 
 
+def test_times_that_are_whole_floats_are_packed_as_integers_are() -> None:
+    events = [chunk(k, "x") for k in range(3)]
+    rows = pack([{**event, "time": float(event["time"])} for event in events])
+    assert len(rows) == 1
+    assert [event for row in rows for event in expand(row)] == events
+
+
 numbers = st.one_of(st.integers(0, 2), st.just(1.5))
 texts = st.text(max_size=4)
 Members: TypeAlias = st.SearchStrategy[dict[str, Any]]

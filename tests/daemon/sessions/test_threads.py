@@ -40,25 +40,6 @@ async def test_an_errand_gives_back_what_its_call_returned_or_raised() -> None:
         await Errand[None]().run(fail)
 
 
-async def test_what_follows_an_errand_is_done_on_the_loop_before_its_waiter_goes_on() -> None:
-    seen: list[object] = []
-
-    def then() -> None:
-        seen.append(threading.get_ident())
-
-    assert await Errand[int]().run(threading.get_ident, then) != threading.get_ident()
-    assert seen == [threading.get_ident()]
-
-    def fail() -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        await Errand[None]().run(fail, then)
-    with pytest.raises(ZeroDivisionError):
-        await Errand[int]().run(threading.get_ident, fail)
-    assert seen == [threading.get_ident()]  # nothing follows a call that failed
-
-
 async def test_a_cancelled_errand_is_seen_to_its_end_and_the_cancel_comes_after_it() -> None:
     gate, seen = Gate(), list[str]()
 
@@ -83,7 +64,7 @@ async def test_only_its_owner_ends_the_wait_for_an_errand_and_its_call_goes_on()
 
     async def wait() -> None:
         with pytest.raises(AbandonedError) as caught:
-            await errand.run(gate, lambda: told.append(KeyError))
+            await errand.run(gate)
         told.append(caught.type)
 
     async with trio.open_nursery() as nursery:
