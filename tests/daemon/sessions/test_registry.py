@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from dsh_protocol.errors import DshdError
 from dsh_protocol.events import Header
 from dsh_protocol.limits import DEFAULT_LIMITS
 from dshd.metrics import Metrics
@@ -131,5 +132,32 @@ async def test_a_defect_in_what_nobody_waits_for_does_not_end_the_session(
         await session.admit(session.claim.writer, Asked([events.title("two")], 1, 100))
         await session.wait_durable(session.claim)
         assert session.durable_seq == 2
+        assert await registry.shut_down(5)
+        await registry.wait_ended(5)
+
+
+async def test_what_was_checked_before_events_were_measured_is_checked_again(
+    tmp_path: Path, taker: Taker
+) -> None:
+    large = [events.title("x" * 3_000_000)] * 3
+    async with trio.open_nursery() as nursery:
+        registry = registry_of(tmp_path / "root", nursery)
+        session = await made(registry, taker)
+        assert session.claim is not None
+        writer, refused = session.claim.writer, list[str]()
+
+        async def admit(asked: Asked) -> None:
+            try:
+                await session.admit(writer, asked)
+            except DshdError as error:
+                refused.append(error.kind)
+
+        async with trio.open_nursery() as other:
+            other.start_soon(admit, Asked(large, 1, 9_000_100))
+            for _ in range(2):  # it has begun by now, and pauses after each of the three
+                await trio.lowlevel.checkpoint()
+            await admit(Asked([events.title("small")], 1, 100))
+        assert refused == ["SEQ_CONFLICT"]
+        assert [event["data"]["title"] for event in await session.read(1)] == ["small"]
         assert await registry.shut_down(5)
         await registry.wait_ended(5)
