@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 from crash.processes import Forked
-from dshd import lifecycle as _lifecycle  # noqa: F401  # so that it is there, which `main` loads when it serves
 from dshd import main
 from support.daemon import DaemonProcess
+
+import_module("dshd.lifecycle")  # so that it is there: `main` loads it when it serves
 
 
 class WarmDaemon(DaemonProcess):
