@@ -22,9 +22,11 @@ Path: TypeAlias = tuple[str | int, ...]
 Steps: TypeAlias = Generator[None, None, T]
 """Work in steps: it gives way between them, and returns what it comes to."""
 
+# Before Python 3.11.5 a possessive repeat of a group counts the front of what then fails as matched: in "1e", or in an
+# escape that is cut off. What may be left in the middle is repeated greedily here.
 _WS = rb"[ \t\n\r]*+"
 _STRING = rb'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
-_NUMBER = rb"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
+_NUMBER = rb"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
 _VALUE_AT = re.compile(
     _WS
     + rb"(?:(?P<string>%b)|(?P<number>%b)|(?P<word>true|false|null)|(?P<open>[\[{]))"
@@ -37,7 +39,7 @@ _CLOSER_AT = re.compile(_WS + rb"([\]}])")
 _NEXT_AT = re.compile(_WS + rb"([,\]}])")
 _END_AT = re.compile(_WS + rb"\Z")
 
-_CHARACTERS = re.compile(rb'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+_CHARACTERS = re.compile(rb'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 _HALF_PAIR_AT_END = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 SLICE = 256 * 1024
