@@ -22,6 +22,7 @@ LOG_EVENTS = {
     "session.events_kept": "A handle ended while its last events could not be written; they are kept.",
     "session.events_lost": "The daemon ended before these events could be written.",
     "session.holder_record_failed": "Who holds the session could not be noted beside its log yet.",
+    "session.snapshot_fault": "A defect in keeping the folded state beside the log; the session goes on.",
     "session.snapshot_failed": "The folded state could not be kept beside the log; it is made anew when needed.",
     "session.close_failed": "A log could not be closed cleanly.",
     "session.fault": "A defect ended one live session; it can be opened again.",

@@ -7,12 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from dsh_protocol.errors import (
-    InternalFaultError,
-    NoSpaceError,
-    OverloadedError,
-    WriterLostError,
-)
+from dsh_protocol.errors import InternalFaultError, NoSpaceError, WriterLostError
 from dshd.sessions.drain import Drain
 
 if TYPE_CHECKING:
@@ -357,26 +352,21 @@ async def test_a_store_that_raises_what_it_should_not_fails_the_batch_not_the_se
     assert bench.handle.batches == [[0]]
 
 
+@pytest.mark.parametrize(
+    ("raised", "told"), [(ZeroDivisionError(), "INTERNAL"), (MemoryError(), "OVERLOADED")]
+)
 async def test_an_observer_that_raises_fails_nothing_that_is_durable_nor_the_session(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, raised: Exception, told: str
 ) -> None:
     def raises(*_: object) -> None:
-        raise ZeroDivisionError
+        raise raised
 
     monkeypatch.setattr(bench.seen, "batch_durable", raises)
     await bench.drain.wait_durable(bench.admit())
     monkeypatch.undo()
     await bench.drain.wait_durable(bench.admit())
     assert bench.handle.batches == [[0], [1]]
-    assert bench.seen.failed == ["INTERNAL"]
-
-
-async def test_a_drain_without_memory_says_so_and_keeps_what_is_pending(bench: Bench) -> None:
-    bench.handle.failures.append(MemoryError())
-    with pytest.raises(OverloadedError):
-        await bench.drain.wait_durable(bench.admit())
-    await bench.drain.wait_durable(1)
-    assert bench.handle.batches == [[0]]
+    assert bench.seen.failed == [told]
 
 
 async def test_room_is_made_by_pushing_the_queue(bench: Bench) -> None:

@@ -13,7 +13,9 @@ import structlog
 import trio
 
 from dsh_protocol import jsontext
+from dsh_protocol.errors import DshdError
 from dshd.sessions.foldstate import encode_state, take_state
+from dshd.sessions.incidents import new_incident
 from dshd.sessions.threads import in_thread
 from dshd.storage.store import Snapshot
 
@@ -68,8 +70,10 @@ async def keep(session: Session, limiter: trio.CapacityLimiter) -> None:
     try:
         write = partial(_keep, session, take_state(fold), summary_of(fold))
         await in_thread(write, limiter=limiter, abandon_on_cancel=True)
-    except Exception as error:  # whatever it is, the session must survive it
+    except (DshdError, OSError, ValueError) as error:
         log.warning("session.snapshot_failed", session=session.id, exc_info=error)
+    except Exception as error:  # noqa: BLE001  # a defect here must not end the session, which does not need this
+        new_incident("session.snapshot_fault", error, session=session.id)
 
 
 def _keep(session: Session, state: State, summary: dict[str, Any]) -> None:

@@ -183,11 +183,11 @@ class Session:
                 if found is None:
                     raise self.seq_conflict(asked.expected_seq)
                 return found
-            room = self._limits.max_pending_bytes - self.drain.pending_bytes
             if not sized:
                 sized = True
                 if await asked.check_sizes(self._limits):
                     continue  # others had a turn meanwhile
+            room = self._limits.max_pending_bytes - self.drain.pending_bytes
             if asked.held_bytes <= room or self.drain.clean:
                 return self._admit_nowait(asked)
             await self.drain.wait_room(asked.held_bytes, self._limits.max_pending_bytes)
