@@ -327,3 +327,32 @@ def test_an_encoder_makes_the_same_frame_again_and_keeps_one_compressor() -> Non
     assert found.checksummed
     assert found.content[4] == 0x04, "a checksum, and no size of the content"
     assert len(vars(encoder)["_idle"]) == 1
+
+
+def test_a_few_decompressors_are_kept_and_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    (frame,) = frames(reader(GOOD), 0, len(GOOD))
+    idle: list[zstandard.ZstdDecompressor] = []
+    monkeypatch.setattr(under_test, "_idle", idle)
+    assert decode_frame(frame) == decode_frame(frame) == b"content\n"
+    assert len(idle) == 1
+    idle += [zstandard.ZstdDecompressor() for _ in range(4)]
+    before = list(idle)
+    assert decode_frame(frame) == b"content\n"
+    assert idle == before[:4], "more are kept than ever work at once, each with its window"
+    assert decode_frame(frame) == b"content\n"
+    assert idle == before[:4]
+
+
+def test_no_decompressor_is_kept_that_met_a_bad_frame_or_a_large_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(under_test, "_idle", [zstandard.ZstdDecompressor()])
+    bad = GOOD[:-1] + bytes([GOOD[-1] ^ 1])
+    assert defect(reader(bad), len(bad)).kind == "invalid"
+    assert under_test.__dict__["_idle"] == []
+    (frame,) = frames(reader(GOOD), 0, len(GOOD))
+    assert decode_frame(frame) == b"content\n"
+    large = MAGIC + b"\x04\x59" + GOOD[6:]  # a window of 2.25 MiB
+    (frame,) = frames(reader(large), 0, len(large))
+    assert decode_frame(frame) == b"content\n"
+    assert under_test.__dict__["_idle"] == []

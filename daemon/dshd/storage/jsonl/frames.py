@@ -22,6 +22,7 @@ LEVEL = 3
 MAX_PLAIN = 64 * 1024 * 1024
 """What one frame may decode to. Also what one batch may hold, so that what is written can be read."""
 MAX_WINDOW = 8 * 1024 * 1024
+_OWN_WINDOW = 2 * 1024 * 1024
 _MAX_BLOCK = 128 * 1024
 _READ_AHEAD = 256 * 1024
 _HOP = 4096
@@ -30,6 +31,9 @@ _MAX_BLOCKS = 1 << 20
 _MAX_EMPTY = 1024
 _MAX_CANDIDATES = 256
 _DICTIONARY_BYTES = (0, 1, 2, 4)
+_MOST_IDLE = 4
+_idle: list[zstandard.ZstdDecompressor] = []
+"""Decompressors that nobody uses: to make one takes five times as long as to decode a small frame. From any thread."""
 
 DefectKind = Literal["incomplete", "garbage", "invalid", "refused"]
 
@@ -240,13 +244,22 @@ def decode_frame(frame: Frame) -> bytes:
     if sized and stated.content_size > bound:
         raise defect("invalid", "frame states more than its blocks hold")
     try:
-        plain = zstandard.ZstdDecompressor().decompress(
-            frame.content, max_output_size=min(bound, MAX_PLAIN), allow_extra_data=False
-        )
+        return _decompressed(frame.content, min(bound, MAX_PLAIN), stated.window_size)
     except zstandard.ZstdError as error:
         if bound > MAX_PLAIN:
             raise defect("refused", "frame does not decode within 64 MiB") from error
         raise defect("invalid", "frame failed validation") from error
+
+
+def _decompressed(content: bytes, most: int, window: int) -> bytes:
+    """Decompress with one that is idle; one that has met a bad frame, or a large window, is not kept."""
+    try:
+        decompressor = _idle.pop()
+    except IndexError:
+        decompressor = zstandard.ZstdDecompressor()
+    plain = decompressor.decompress(content, max_output_size=most, allow_extra_data=False)
+    if len(_idle) < _MOST_IDLE and window <= _OWN_WINDOW:
+        _idle.append(decompressor)
     return plain
 
 
