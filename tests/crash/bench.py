@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crash import children, daemonless, judging
+from crash.children import End
 from crash.door import NO_FAULT, PERSISTENT, Door, Fault
 from crash.playing import Account
 from crash.workload import CANARY
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from crash.children import End
     from crash.judging import Reference
     from crash.workload import Step
     from dshd.storage.jsonl.layout import Compression
@@ -85,24 +85,25 @@ class Bench:
         self.scratch = scratch
         self.steps = steps
         self.compression: Compression = compression
-        children.warm()
         folder = self.fresh()
-        self.every: list[str] = []
-        end = children.run(lambda: self._names(folder))
-        if end.code:
-            raise RuntimeError(f"the undisturbed workload ended with {end.code}: {end.said}")
-        self.every = json.loads(end.said)
+        door = Door()
+        daemonless.play(
+            folder, door, steps, compression
+        )  # here: what is warm, every child finds warm
+        self.every = [call.name for call in door.calls]
         self.names = [name for name in self.every if name in PERSISTENT]
         self.reference: Reference = judging.reference_of(folder / "root")
         if refusals := Account(folder).refusals():
             raise RuntimeError(f"the undisturbed workload was refused something: {refusals[0]}")
         if found := judging.complaints(folder, self.reference):
             raise RuntimeError(f"the undisturbed workload is judged bad: {found[0]}")
+        daemonless.recover(folder, Door(), compression)
         self.done(folder)
+        children.warm()
 
-    def fresh(self, start: Path | None = None) -> Path:
+    def fresh(self, start: Path | None = None, name: str = "case") -> Path:
         """Return a new folder for a case, empty or as another is."""
-        folder = self.scratch / "case"
+        folder = self.scratch / name
         shutil.rmtree(folder, ignore_errors=True)
         if start is None:
             folder.mkdir()
@@ -114,29 +115,37 @@ class Bench:
         """Remove a case's folder."""
         shutil.rmtree(folder)
 
-    def _names(self, folder: Path) -> str:
-        door = Door()
-        daemonless.play(folder, door, self.steps, self.compression)
-        return json.dumps([call.name for call in door.calls])
-
     def play(self, folder: Path, fault: Fault = NO_FAULT) -> End:
         """Play the workload in a child, with a fault; what the child says is how often it struck."""
-        return self._in_child(
+        return children.run(lambda: json.dumps(self._played(folder, fault)))
+
+    def play_in_turn(self, cases: Sequence[tuple[Path, Fault]]) -> list[End]:
+        """Play the workload with faults that kill nothing, one after the other in one child, each in its folder.
+
+        Where that child has another end, each is played in a child of its own.
+        """
+
+        def in_child() -> str:
+            return json.dumps([self._played(folder, fault) for folder, fault in cases])
+
+        end = children.run(in_child)
+        if not end.code:
+            return [End(0, json.dumps(one)) for one in json.loads(end.said)]
+        return [self.play(self.fresh(name=folder.name), fault) for folder, fault in cases]
+
+    def _played(self, folder: Path, fault: Fault) -> list[int]:
+        return _with_fault(
             folder, fault, lambda door: daemonless.play(folder, door, self.steps, self.compression)
         )
 
     def recover(self, folder: Path, fault: Fault = NO_FAULT) -> End:
         """Have a child go on with what a dead one left."""
-        return self._in_child(
-            folder, fault, lambda door: daemonless.recover(folder, door, self.compression)
-        )
 
-    def _in_child(self, folder: Path, fault: Fault, work: Callable[[Door], None]) -> End:
         def in_child() -> str:
-            _log_to(folder / LOG)
-            door = Door(fault)
-            work(door)
-            return json.dumps([door.struck, door.number, door.lose()])
+            mended = _with_fault(
+                folder, fault, lambda door: daemonless.recover(folder, door, self.compression)
+            )
+            return json.dumps(mended)
 
         return children.run(in_child)
 
@@ -151,8 +160,17 @@ class Bench:
         return found
 
 
+def _with_fault(folder: Path, fault: Fault, work: Callable[[Door], None]) -> list[int]:
+    """Do something over a faulty disk; return how often the fault struck, how many calls there were, what was lost."""
+    _log_to(folder / LOG)
+    door = Door(fault)
+    work(door)
+    return [door.struck, door.number, door.lose()]
+
+
 def _log_to(path: Path) -> None:
     """Have the daemon's log written to a file, as it writes it to standard error."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(fd, 2)
+    os.close(fd)
     configure_logs()

@@ -110,7 +110,7 @@ def written(store: JsonlStore, shelf: Shelf) -> Log:
 def _batch(chosen: random.Random, first: int) -> Iterator[Event]:
     behind = first + chosen.randrange(1, 4)
     for seq in range(first, behind):
-        yield event(seq, text=chosen.randbytes(chosen.choice((8, 300, 1000, 3000))).hex())
+        yield event(seq, text=chosen.randbytes(chosen.choice((8, 300, 3000, 6000))).hex())
     if chosen.random() < 0.3:
         pieces = [make.chunk(chosen.randbytes(5).hex()) for _ in range(chosen.randrange(2, 9))]
         yield from make.stored(pieces, behind)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from support.daemon import DaemonProcess
 
 _PROMISE = 4
-_LIVES = 24
+_LIVES = 12
 """Cuts that one root goes through before the next begins, empty."""
 _SLOT = struct.Struct("QQ")
 _LATER, _STARTED_S = 0.8, 5.0  # how often a cut waits for the first acknowledgement, and how long

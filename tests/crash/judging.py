@@ -100,7 +100,8 @@ def _session(
             yield f"{len(events)} events, and {promised[name]} were promised"
         if events[: len(shown)] != shown:
             yield "what was read before it was mended is not there any more"
-        yield from invented(name, events, reference.get(name, []))
+        found = [canonical(event) for event in events]
+        yield from invented(name, events, found, reference.get(name, []))
         if fold_log(writing).next_seq != len(events):
             yield "its fold has another length"
         for count in (1, 2):
@@ -108,25 +109,35 @@ def _session(
             more = [{**event, "seq": len(events) + k} for k, event in enumerate(more)]
             writing.append(more)
             events += more
+            found += [canonical(event) for event in more]
         writing.keep(Snapshot(len(events), b"state", b"{}"))
     log = next(path for path in root.glob(f"*/{name}/session.jsonl*") if path.suffix != ".tmp")
     content = log.read_bytes()
     _, left = whole_part(content)
     if left:
         yield f"{left} bytes behind the last batch are no batch"
-    if [canonical(event) for event in events_in(content)] != [canonical(event) for event in events]:
+    if [canonical(event) for event in events_in(content)] != found:
         yield "the product reads something else than what stands there"
     yield from leftovers(store, log.parent, name)
 
 
-def invented(name: str, events: list[Event], expected: list[str]) -> Iterator[str]:
-    """Yield what nobody sent, and every gap: a prefix of the workload, then what whoever went on with it appended."""
+def invented(
+    name: str, events: list[Event], found: list[str], expected: list[str]
+) -> Iterator[str]:
+    """Yield what nobody sent, and every gap: a prefix of the workload, then what whoever went on with it appended.
+
+    Args:
+        name: The session's.
+        events: What the log has.
+        found: The same, as `canonical` has it.
+        expected: What the workload sent.
+    """
     strayed = False
     for seq, event in enumerate(events):
         if event["seq"] != seq:
             yield f"seq {event['seq']} where {seq} is due"
             return
-        strayed = strayed or seq >= len(expected) or canonical(event) != expected[seq]
+        strayed = strayed or seq >= len(expected) or found[seq] != expected[seq]
         if strayed and not _goes_on(name, seq, event):
             yield f"event {seq} ({event['type']}) was never sent"
             return

@@ -67,7 +67,7 @@ class Torn:
 def prove(size: Size, scratch: Path) -> Iterator[Result]:
     """Kill every mending at every point; the second one, too, where there is time."""
     tally = Tally()
-    children.warm()
+    _warm(scratch / "warm")
     for tail_name, tail in TAILS.items():
         for compression in ("zstd", "none"):
             for kept in (False, True):
@@ -85,23 +85,32 @@ def prove(size: Size, scratch: Path) -> Iterator[Result]:
     )
 
 
+def _warm(folder: Path) -> None:
+    """Mend once in this process: what is warm, every child finds warm."""
+    _begin(folder, Torn("zstd", b"{", kept=True))
+    open_store(folder, disk=Door()).open("s1", "write").close()
+    shutil.rmtree(folder)
+    children.warm()
+
+
 def kill_mending(scratch: Path, torn: Torn, name: str, tally: Tally, *, twice: bool) -> None:
     """Kill the mending of one log at every point."""
-    folder, mended = scratch / "torn", scratch / "mended"
+    folder, dead = scratch / "torn", scratch / "dead"
     for at, moment in _points(folder, torn):
         case = f"{name}: {moment} operation {at}"
         _begin(folder, torn)
         if _open(folder, Fault(at, kill=moment)).code != KILLED:
             tally.missed += 1
+        shutil.copytree(folder, dead)
         tally.add(case, missing(folder, torn))
         for again in range(1, 8) if twice else ():
-            _begin(folder, torn)
-            _open(folder, Fault(at, kill=moment))
+            shutil.rmtree(folder)
+            shutil.copytree(dead, folder)
             if _open(folder, Fault(again, kill="after")).code != KILLED:
                 break
             tally.add(f"{case}, then operation {again}", missing(folder, torn))
+        shutil.rmtree(dead)
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(mended, ignore_errors=True)
 
 
 def _begin(folder: Path, torn: Torn) -> None:

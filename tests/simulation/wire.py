@@ -73,7 +73,8 @@ class Flow:
 
     async def take_some(self, most: int) -> bytes:
         """Give what is held, or a part of it; nothing at the end."""
-        await trio.lowlevel.checkpoint()
+        if self._held or self.ended or self.deaf:
+            await trio.lowlevel.checkpoint()
         while not self._held:
             if self.ended or self.deaf:
                 return b""

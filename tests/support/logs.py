@@ -134,8 +134,9 @@ def whole_part(content: bytes) -> tuple[bytes, int]:
 
 def _whole_frames(content: bytes) -> tuple[bytes, int]:
     texts: list[bytes] = []
+    decompressor = zstandard.ZstdDecompressor()
     while content:
-        frame = zstandard.ZstdDecompressor().decompressobj()
+        frame = decompressor.decompressobj()
         try:
             text = frame.decompress(content)
         except zstandard.ZstdError:
