@@ -25,7 +25,7 @@ Steps: TypeAlias = Generator[None, None, T]
 # Before Python 3.11.5 a possessive repeat of a group counts the front of what then fails as matched: in "1e", or in an
 # escape that is cut off. What may be left in the middle is repeated greedily here.
 _WS = rb"[ \t\n\r]*+"
-_STRING = rb'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
+_STRING = rb'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*"'
 _NUMBER = rb"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
 _VALUE_AT = re.compile(
     _WS
