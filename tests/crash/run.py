@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 TOGETHER = 2
 _HERE = (sys.executable, "-m", "crash.run")
+_RUNNING: set[int] = set()
+"""The proofs' processes, each at the head of its group."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,15 @@ def main(words: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     results: list[Result] = []
     with ThreadPoolExecutor(TOGETHER) as pool:
-        for found in pool.map(partial(_run, size=asked.size), [p for p in chosen if not p.alone]):
-            results += found
+        try:
+            beside = [proof for proof in chosen if not proof.alone]
+            for found in pool.map(partial(_run, size=asked.size), beside):
+                results += found
+        except KeyboardInterrupt:  # whose proofs have sessions of their own and do not hear it
+            pool.shutdown(wait=False, cancel_futures=True)
+            for pid in list(_RUNNING):
+                _end_group(pid)
+            raise
     for proof in chosen:
         if proof.alone:
             results += _run(proof, asked.size)
@@ -151,21 +160,32 @@ def _ended(command: list[str], limit_s: int, hear: Callable[[Result], None]) -> 
 
     def end() -> None:
         late.append(f"not ended after {limit_s} s")
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _end_group(process.pid)
 
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        _RUNNING.add(process.pid)
         limit = threading.Timer(limit_s, end)
         limit.start()
         assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith(b"{"):
-                hear(msgspec.json.decode(line, type=Result))
-        _, status, used = os.wait4(process.pid, 0)
-        limit.cancel()
-        process.returncode = os.waitstatus_to_exitcode(status)
+        try:
+            for line in process.stdout:
+                if line.startswith(b"{"):
+                    hear(msgspec.json.decode(line, type=Result))
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        except KeyboardInterrupt:
+            _end_group(process.pid)
+            raise
+        finally:
+            limit.cancel()
+            _RUNNING.discard(process.pid)
     fell = f"ended with {process.returncode}" if process.returncode else ""
     return (late[0] if late else fell), used.ru_utime + used.ru_stime
+
+
+def _end_group(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _fallen(proof: Proof, promise: int, why: str) -> Result:

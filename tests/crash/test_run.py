@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import time
 from pathlib import Path
+from subprocess import PIPE, Popen
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
@@ -117,6 +122,43 @@ def test_a_proof_that_does_not_end_keeps_what_it_had(
     assert code == 1
     assert any(line.startswith("  7  ok") for line in lines)
     assert any("not ended after 2 s" in line for line in lines)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_ctrl_c_ends_the_proofs_too(tmp_path: Path, alone: bool) -> None:  # noqa: FBT001  # a case
+    package = tmp_path / "crash"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        f"__path__.append({str(Path(run.__file__).parent)!r})", "utf-8"
+    )
+    told = tmp_path / "told"
+    body = f"""
+    import os, pathlib, time
+    pathlib.Path({str(told)!r}).write_text(str(os.getpid()))
+    time.sleep(600)
+    yield
+"""
+    (package / "sample.py").write_text(HEAD + body, "utf-8")
+    proof = f'run.Proof("sample", (1, 1), (600, 600, 600), alone={alone})'
+    begun = f"""
+import signal
+from crash import run
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process of a shell ignores it
+run.PROOFS = ({proof},)
+run.main([])
+"""
+    path = f"{tmp_path}:{Path(run.__file__).parents[1]}"
+    with Popen([sys.executable, "-c", begun], stderr=PIPE, env={"PYTHONPATH": path}) as process:
+        deadline = time.monotonic() + 20
+        while not (told.exists() and told.read_text("utf-8")):
+            assert time.monotonic() < deadline, "the proof has not begun"
+            time.sleep(0.02)  # it is a process of a process
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode != 0
+    assert b"KeyboardInterrupt" in said
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text("utf-8")), 0)
 
 
 def test_every_proof_of_the_table_has_a_module() -> None:
