@@ -23,16 +23,18 @@ Steps: TypeAlias = Generator[None, None, T]
 """Work in steps: it gives way between them, and returns what it comes to."""
 
 # Before Python 3.11.5 a possessive repeat of a group counts the front of what then fails as matched: in "1e", or in an
-# escape that is cut off. What may be left in the middle is repeated greedily here.
+# escape that is cut off. What may be left in the middle is repeated greedily here; in strings, where that would cost
+# memory, any escape is passed over, and judged afterwards.
 _WS = rb"[ \t\n\r]*+"
-_STRING = rb'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*"'
+_STRING = rb'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
 _NUMBER = rb"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
 _VALUE_AT = re.compile(
     _WS
     + rb"(?:(?P<string>%b)|(?P<number>%b)|(?P<word>true|false|null)|(?P<open>[\[{]))"
-    % (_STRING, _NUMBER)
+    % (_STRING, _NUMBER),
+    re.DOTALL,
 )
-_KEY_AT = re.compile(_WS + rb"(?P<key>%b)" % _STRING + _WS + rb":")
+_KEY_AT = re.compile(_WS + rb"(?P<key>%b)" % _STRING + _WS + rb":", re.DOTALL)
 _SPACES = re.compile(_WS)
 _COLON_AT = re.compile(_WS + rb":")
 _CLOSER_AT = re.compile(_WS + rb"([\]}])")
@@ -285,7 +287,11 @@ class _Reader:
     def _string(self, token: bytes, start: int) -> str:
         if b"\\" not in token:
             return token[1:-1].decode()
-        return self._checked(json.loads(token), start)
+        try:
+            text: str = json.loads(token)
+        except ValueError:
+            return drain(self._long_string(start))  # which finds the escape that is none
+        return self._checked(text, start)
 
     def _checked(self, text: str, start: int) -> str:
         if not self._bounds.stored and has_lone_surrogate(text):

@@ -43,6 +43,7 @@ Event = dict[str, Any]
 SIZE = 64 * 1024
 REFUSED = (LogCorruptError, FormatUnsupportedError)
 ENCODINGS: tuple[Compression, ...] = ("zstd", "none")
+_COMPUTED = frames.decode_frame, rows.unpack, vocabulary.stored_defect
 _ROOT = Path("/memory")  # of the disk in memory
 _STEPS: dict[Size, dict[Compression, int]] = {
     Size.QUICK: {"zstd": 64, "none": 64},
@@ -179,54 +180,89 @@ def _judge_writing(log: Log, at: int, hit: bytes) -> str:
 # ---------------------------------------------------------------------- many
 
 
+class _Memory:
+    """What the frames and rows of an unhurt log hold, learnt in one pass over it; anything else is computed as ever."""
+
+    def __init__(self) -> None:
+        self._frame_of, self._row_of, self._defect_of = _COMPUTED
+        self._batches_of = scan.Walk.__dict__["_rows"]
+        self._texts: dict[bytes, bytes] = {}
+        self._values: dict[bytes, list[Any]] = {}
+        self._batches: dict[tuple[bytes, int], list[list[Event]]] = {}
+        self._sound: set[int] = set()
+
+    def learn_frame(self, frame: Frame) -> bytes:
+        return self._texts.setdefault(frame.content, self._frame_of(frame))
+
+    def frame(self, frame: Frame) -> bytes:
+        known = self._texts.get(frame.content)
+        return self._frame_of(frame) if known is None else known
+
+    def learn_row(self, line: bytes) -> Iterator[Any]:
+        found = self._values.setdefault(line, list(self._row_of(line)))
+        self._sound |= {id(one) for one in found if self._defect_of(one) is None}
+        return iter(found)
+
+    def row(self, line: bytes) -> Iterator[Any]:
+        known = self._values.get(line)
+        return self._row_of(line) if known is None else iter(known)
+
+    def learn_batches(self, walk: scan.Walk, text: bytes, offset: int) -> Iterator[list[Event]]:
+        found = self._batches.setdefault((text, walk.seq), [])
+        for batch in self._batches_of(walk, text, offset):
+            found.append(batch)
+            yield batch
+
+    def batches(self, walk: scan.Walk, text: bytes, offset: int) -> Iterator[list[Event]]:
+        known = self._batches.get((text, walk.seq))
+        if known is None:
+            yield from self._batches_of(walk, text, offset)
+            return
+        for batch in known:
+            walk.seq += len(batch)
+            yield batch
+
+    def defect(self, event: Event) -> tuple[str, bool] | None:
+        return None if id(event) in self._sound else self._defect_of(event)
+
+
 @contextmanager
 def decoded_once(log: Log) -> Generator[None]:
-    """Remember what the frames and rows of the unhurt log decode to. Everything else is computed as ever."""
-    frame_of, row_of, defect_of = frames.decode_frame, rows.unpack, vocabulary.stored_defect
-    texts: dict[bytes, bytes] = {}
-    values: dict[bytes, list[Any]] = {}
+    """Let the store take from memory what the unhurt frames and rows of a log hold, each where it stood."""
+    memory = _Memory()
 
-    def learn_frame(frame: Frame) -> bytes:
-        return texts.setdefault(frame.content, frame_of(frame))
+    def learn(walk: scan.Walk, text: bytes, offset: int) -> Iterator[list[Event]]:
+        return memory.learn_batches(walk, text, offset)
 
-    def learn_row(line: bytes) -> Iterator[Any]:
-        return iter(values.setdefault(line, list(row_of(line))))
-
-    def decode_frame(frame: Frame) -> bytes:
-        known = texts.get(frame.content)
-        return frame_of(frame) if known is None else known
-
-    def unpack(line: bytes) -> Iterator[Any]:
-        known = values.get(line)
-        return row_of(line) if known is None else iter(known)
-
-    def stored_defect(event: Event) -> tuple[str, bool] | None:
-        return None if id(event) in sound else defect_of(event)
+    def batches(walk: scan.Walk, text: bytes, offset: int) -> Iterator[list[Event]]:
+        return memory.batches(walk, text, offset)
 
     log.shelf.lay_out(log.tree)
     with (
-        _instead(scan, decode_frame=learn_frame, unpack=learn_row),
+        _instead(scan, decode_frame=memory.learn_frame, unpack=memory.learn_row),
+        _instead(scan.Walk, _rows=learn),
         closing(log.store.open("s1", "read")) as handle,
     ):
         require(list(handle.read()) == log.events, "the log is not what was written")
-    sound = {id(one) for row in values.values() for one in row if defect_of(one) is None}
     with (
-        _instead(scan, decode_frame=decode_frame, unpack=unpack),
-        _instead(vocabulary, stored_defect=stored_defect),
+        _instead(scan, decode_frame=memory.frame, unpack=memory.row),
+        _instead(scan.Walk, _rows=batches),
+        _instead(vocabulary, stored_defect=memory.defect),
     ):
         yield
 
 
 @contextmanager
-def _instead(module: ModuleType, **functions: Any) -> Generator[None]:
-    """Let a module call other functions by these names for a while."""
-    names: dict[str, Any] = vars(module)
-    before = {name: names[name] for name in functions}
-    names.update(functions)
+def _instead(holder: ModuleType | type, **functions: Any) -> Generator[None]:
+    """Let a module or a class have other functions by these names for a while."""
+    before = {name: vars(holder)[name] for name in functions}
+    for name, function in functions.items():
+        setattr(holder, name, function)
     try:
         yield
     finally:
-        names.update(before)
+        for name, function in before.items():
+            setattr(holder, name, function)
 
 
 class Swept(NamedTuple):
