@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -33,8 +33,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[Any]]]:
                 continue
             module = importlib.import_module(found.name)
             for name, value in vars(module).items():
-                values = value if isinstance(value, tuple | list) else (value,)
-                for one in values:
+                for one in _several(value):
                     if isinstance(one, re.Pattern):
                         yield f"{found.name}.{name}", one
 
@@ -51,11 +50,14 @@ def fails_inside(pattern: re.Pattern[Any]) -> bool:
 def _nodes(tree: Any) -> Iterator[tuple[Any, Any]]:
     for kind, inner in tree:
         yield kind, inner
-        for below in inner if isinstance(inner, tuple | list) else (inner,):
-            branches = below if isinstance(below, list) else [below]
-            for one in branches:
-                if hasattr(one, "getwidth"):
+        for below in _several(inner):
+            for one in _several(below):
+                if type(one).__name__ == "SubPattern":
                     yield from _nodes(one)
+
+
+def _several(value: object) -> list[Any]:
+    return list(cast("list[Any]", value)) if isinstance(value, tuple | list) else [value]
 
 
 def _fails_at_once(items: list[Any], flags: int) -> bool:
