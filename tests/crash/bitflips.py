@@ -6,7 +6,7 @@ the last batch and no other, and what is cut stands beside the log. What is read
 for a raw log behind the bound, which has no checksum of its own.
 
 The rule that holds here: every flip is judged by the store itself, opened twice, over a disk in memory. Only what does
-not depend on the flip is not computed again: what a frame or a row that was not hit decodes to.
+not depend on the flip is not computed again: what a frame or a row that was not hit holds, where it stood.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-# ruff: noqa: T201, PLC0415  the output is what the test reads; a framework is imported where it is installed
+# ruff: noqa: T201, PLC0415, C901  the output is what the test reads; a framework is imported where it is installed
 """What an adapter adds to its framework's own loop: steps with and without it, in turns, in one process.
 
-`cost_agent.py FRAMEWORK SOCKET RUNS STEPS` prints JSON: milliseconds per step of each run, `without`, `with`, and
-`by hand`: the same checkpoints without a framework. A step is a request to a fake model that answers at once, and the
-one tool that it asks for.
+`cost_agent.py FRAMEWORK SOCKET RUNS STEPS` prints JSON: milliseconds per step of each run, `without`, `with`, `empty`:
+with hooks in the adapter's places that do nothing, and `by hand`: the same checkpoints without a framework. A step is a
+request to a fake model that answers at once, and the one tool that it asks for.
 """
 
 from __future__ import annotations
@@ -27,11 +27,19 @@ class Case(NamedTuple):
     run: Callable[[], Any]
 
 
+class Ways(NamedTuple):
+    """A framework's loop in three ways: as it is, with empty hooks, and with the adapter."""
+
+    plain: Callable[[], Any]
+    empty: Callable[[], Any]
+    durable: Callable[[], Case]
+
+
 class Clock:
     """Takes the time of one run after the other."""
 
     def __init__(self) -> None:
-        self.taken: dict[str, list[float]] = {"without": [], "by hand": [], "with": []}
+        self.taken: dict[str, list[float]] = {"without": [], "empty": [], "by hand": [], "with": []}
 
     def run(self, name: str, steps: int, agent: Callable[[], Any]) -> None:
         gc.collect()
@@ -44,8 +52,9 @@ def call_id(number: int) -> str:
     return f"call-{number}-{uuid4()}"
 
 
-def langgraph(socket: str, steps: int) -> tuple[Callable[[], Any], Callable[[], Case]]:
+def langgraph(socket: str, steps: int) -> Ways:
     from langchain.agents import create_agent
+    from langchain.agents.middleware import AgentMiddleware
     from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
     from langchain_core.messages import AIMessage
 
@@ -66,6 +75,19 @@ def langgraph(socket: str, steps: int) -> tuple[Callable[[], Any], Callable[[], 
         """Look."""
         return f"{what}: 4.20"
 
+    class Empty(AgentMiddleware):
+        def before_agent(self, state: Any, runtime: Any) -> None:
+            pass
+
+        def after_agent(self, state: Any, runtime: Any) -> None:
+            pass
+
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            return handler(request)
+
+        def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+            return handler(request)
+
     asked = {"messages": [{"role": "user", "content": "Look."}]}
 
     def agent(middleware: list[Any]) -> Any:
@@ -76,11 +98,12 @@ def langgraph(socket: str, steps: int) -> tuple[Callable[[], Any], Callable[[], 
         dshd = Dshd(None, socket=socket)
         return Case(dshd.recorder, lambda: agent([dshd]))
 
-    return lambda: agent([]), durable
+    return Ways(lambda: agent([]), lambda: agent([Empty()]), durable)
 
 
-def pydantic_ai(socket: str, steps: int) -> tuple[Callable[[], Any], Callable[[], Case]]:
+def pydantic_ai(socket: str, steps: int) -> Ways:
     from pydantic_ai import Agent
+    from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import FunctionModel
 
@@ -96,6 +119,22 @@ def pydantic_ai(socket: str, steps: int) -> tuple[Callable[[], Any], Callable[[]
         """Look."""
         return f"{what}: 4.20"
 
+    class Empty(AbstractCapability):
+        async def wrap_run(self, _ctx: Any, *, handler: Any) -> Any:
+            return await handler()
+
+        async def before_node_run(self, _ctx: Any, *, node: Any) -> Any:
+            return node
+
+        async def before_model_request(self, _ctx: Any, request_context: Any) -> Any:
+            return request_context
+
+        async def wrap_model_request(self, _ctx: Any, *, request_context: Any, handler: Any) -> Any:
+            return await handler(request_context)
+
+        async def wrap_tool_execute(self, _ctx: Any, *, args: Any, handler: Any, **_: Any) -> Any:
+            return await handler(args)
+
     def agent(capabilities: list[Any]) -> Any:
         made = Agent(FunctionModel(model), tools=[look], capabilities=capabilities)
         return asyncio.run(made.run("Look.", usage_limits=None))
@@ -104,11 +143,11 @@ def pydantic_ai(socket: str, steps: int) -> tuple[Callable[[], Any], Callable[[]
         dshd = Dshd(None, socket=socket)
         return Case(dshd.recorder, lambda: agent([dshd]))
 
-    return lambda: agent([]), durable
+    return Ways(lambda: agent([]), lambda: agent([Empty()]), durable)
 
 
-def openai_agents(socket: str, steps: int) -> tuple[Callable[[], Any], Callable[[], Case]]:
-    from agents import Agent, FunctionTool, RunConfig, Runner
+def openai_agents(socket: str, steps: int) -> Ways:
+    from agents import Agent, FunctionTool, RunConfig, RunHooks, Runner
     from agents.memory import SQLiteSession
     from agents.testing import ScriptedModel, assistant_message, function_call
     from agents.testing.model import ModelStep
@@ -147,8 +186,23 @@ def openai_agents(socket: str, steps: int) -> tuple[Callable[[], Any], Callable[
         ours = dshd_session(None, socket=socket)
         return Case(ours["session"].recorder, lambda: agent(dict(ours)))
 
-    # without us the framework's own session keeps the history, in memory
-    return lambda: agent({"session": SQLiteSession("s")}), durable
+    class Empty(RunHooks):
+        async def on_llm_start(self, *_: Any) -> None:
+            pass
+
+        async def on_llm_end(self, *_: Any) -> None:
+            pass
+
+        async def on_tool_start(self, *_: Any) -> None:
+            pass
+
+        async def on_tool_end(self, *_: Any) -> None:
+            pass
+
+    def plain(**settings: Any) -> Any:  # the framework's own session keeps the history, in memory
+        return agent({"session": SQLiteSession("s"), **settings})
+
+    return Ways(plain, lambda: plain(hooks=Empty()), durable)
 
 
 FRAMEWORKS = {
@@ -180,16 +234,17 @@ def main() -> None:
     from dsh_client.adapters.recorder import Recorder
 
     framework, socket, runs, steps = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    plain, durable = FRAMEWORKS[framework](socket, steps)
+    ways = FRAMEWORKS[framework](socket, steps)
     clock = Clock()
     for number in range(runs + 2):
         if number == 2:
             clock = Clock()
-        clock.run("without", steps, plain)
+        clock.run("without", steps, ways.plain)
+        clock.run("empty", steps, ways.empty)
         bare = Recorder(None, "cost", {"socket": socket})
         for name, case in (
             ("by hand", Case(bare, lambda bare=bare: by_hand(bare, steps))),
-            ("with", durable()),
+            ("with", ways.durable()),
         ):
             case.recorder.begin_run()
             clock.run(name, steps, case.run)
