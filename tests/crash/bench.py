@@ -87,9 +87,8 @@ class Bench:
         self.compression: Compression = compression
         folder = self.fresh()
         door = Door()
-        daemonless.play(
-            folder, door, steps, compression
-        )  # here: what is warm, every child finds warm
+        # Here, and not in a child: what is warm in this process, every child finds warm.
+        daemonless.play(folder, door, steps, compression)
         self.every = [call.name for call in door.calls]
         self.names = [name for name in self.every if name in PERSISTENT]
         self.reference: Reference = judging.reference_of(folder / "root")
