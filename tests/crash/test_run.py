@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE, Popen
 from textwrap import dedent
@@ -149,12 +150,18 @@ run.main([])
 """
     path = f"{tmp_path}:{Path(run.__file__).parents[1]}"
     with Popen([sys.executable, "-c", begun], stderr=PIPE, env={"PYTHONPATH": path}) as process:
-        deadline = time.monotonic() + 20
-        while not (told.exists() and told.read_text("utf-8")):
-            assert time.monotonic() < deadline, "the proof has not begun"
-            time.sleep(0.02)  # it is a process of a process
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        try:
+            deadline = time.monotonic() + 20
+            while not (told.exists() and told.read_text("utf-8")):
+                assert time.monotonic() < deadline, "the proof has not begun"
+                time.sleep(0.02)  # it is a process of a process
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=10)
+        except BaseException:
+            process.kill()
+            with suppress(OSError, ValueError):
+                os.kill(int(told.read_text("utf-8")), signal.SIGKILL)
+            raise
     assert process.returncode != 0
     assert b"KeyboardInterrupt" in said
     with pytest.raises(ProcessLookupError):
