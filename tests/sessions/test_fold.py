@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pytest
 
-from dshd.sessions.fold import Fold
+from dshd.sessions.fold import CLOSER_ID, Fold
 from dshd.sessions.surface import SurfaceDefectError
 from dshd.sessions.values import is_count
 from support.events import (
@@ -123,6 +124,48 @@ def test_what_was_applied_can_be_taken_back_and_marks_nest() -> None:
     assert state(fold) != between
     fold.rollback()
     assert state(fold) == before
+
+
+@pytest.mark.parametrize("inner_is_kept", [True, False])
+def test_wherever_groups_begin_and_end_what_is_taken_back_was_never_there(
+    inner_is_kept: bool,
+) -> None:
+    log = [turn_start(), step_start(), assistant("a", "b"), tool_call("b"), tool_result("b")]
+    log += [tool_call("a"), closer("a", 6), step_end()]
+    log += [step_start(2), assistant("b", "c"), tool_call("b"), tool_result("b"), step_end()]
+    log += [turn_end(), turn_start(2), step_start(), assistant("a"), tool_call("a")]
+    events = stored(log)
+    for begin, inner, end in combinations(range(len(events) + 1), 3):
+        fold = folded(events[:begin])
+        fold.begin()
+        _apply(fold, events[begin:inner])
+        fold.begin()
+        _apply(fold, events[inner:end])
+        if inner_is_kept:
+            fold.commit()
+        else:
+            fold.rollback()
+            assert everything(fold) == everything(folded(events[:inner]))
+        fold.rollback()
+        assert everything(fold) == everything(folded(events[:begin]))
+        _apply(fold, events[begin:])
+        assert everything(fold) == everything(folded(events))
+
+
+def everything(fold: Fold) -> Any:
+    return state(fold), list(fold.calls), fold.unsettled
+
+
+def closer(call_id: str, seq: int) -> dict[str, Any]:
+    """Return the result that a recovery writes for a call at `seq`."""
+    result = tool_result(call_id, surfaceOp="append")
+    result["data"]["message"]["id"] = f"{CLOSER_ID}{call_id}-{seq}"
+    return result
+
+
+def _apply(fold: Fold, events: list[dict[str, Any]]) -> None:
+    for event in events:
+        fold.apply(event)
 
 
 @pytest.mark.parametrize("value", [0, 1, 2**53 - 1, 1.0])

@@ -111,6 +111,7 @@ class Fold:
     __slots__ = (
         "_closer_results",
         "_marks",
+        "_replaced",
         "_step_end",
         "calls",
         "committed",
@@ -153,6 +154,7 @@ class Fold:
         self._closer_results: list[tuple[Event, Call]] = []
         self._step_end: tuple[Event, int | None] | None = None
         self._marks: list[tuple[Any, ...]] = []
+        self._replaced: list[tuple[dict[str, Call], str, Call | None]] = []
 
     @property
     def ends_with_end_seed(self) -> bool:
@@ -202,8 +204,9 @@ class Fold:
             (self.next_seq, self.last_time, self.last_type, self.turns, self.last_turn),
             (self.open_turn, self.open_step, self.last_step, self.title),
             (self.request_header, self.request_context, self.committed, self._step_end),
-            (self.pending.copy(), self.calls.copy(), self.nested.copy(), self.nested_ids),
-            self._closer_results.copy(),
+            (self.pending.copy(), self.nested.copy(), self.nested_ids),
+            (self.calls, len(self._replaced)),
+            (self._closer_results, len(self._closer_results)),
             self.surface.mark(),
         )
         self._marks.append(mark)
@@ -211,15 +214,35 @@ class Fold:
     def commit(self) -> None:
         """Keep what was applied since the last `begin`."""
         self._marks.pop()
+        if not self._marks:
+            self._replaced.clear()
 
     def rollback(self) -> None:
         """Undo what was applied since the last `begin`."""
-        counters, position, in_force, calls, self._closer_results, surface = self._marks.pop()
+        counters, position, in_force, few, calls, closer_results, surface = self._marks.pop()
         self.next_seq, self.last_time, self.last_type, self.turns, self.last_turn = counters
         self.open_turn, self.open_step, self.last_step, self.title = position
         self.request_header, self.request_context, self.committed, self._step_end = in_force
-        self.pending, self.calls, self.nested, self.nested_ids = calls
+        self.pending, self.nested, self.nested_ids = few
+        self.calls, kept = calls
+        self._closer_results, count = closer_results
+        del self._closer_results[count:]
+        self._put_back(kept)
         self.surface.rollback(surface)
+
+    def _put_back(self, kept: int) -> None:
+        """Undo what was noted in `calls` since `kept` notes: a long turn has too many calls to copy them each time."""
+        while len(self._replaced) > kept:
+            calls, call_id, before = self._replaced.pop()
+            if before is None:
+                del calls[call_id]
+            else:
+                calls[call_id] = before
+
+    def _note_call(self, call_id: str, call: Call) -> None:
+        if self._marks:
+            self._replaced.append((self.calls, call_id, self.calls.get(call_id)))
+        self.calls[call_id] = call
 
     # What each type does. `data` is {} where the stored data is no object.
 
@@ -273,7 +296,8 @@ class Fold:
                 message_seq=event["seq"],
                 started_seq=before.started_seq if before is not None and unanswered else None,
             )
-            self.pending[call_id] = self.calls[call_id] = call
+            self.pending[call_id] = call
+            self._note_call(call_id, call)
 
     def _started(self, event: Event, data: dict[str, Any]) -> None:
         call_id = data.get("callId")
@@ -289,7 +313,8 @@ class Fold:
                 turn=self.open_turn,
                 step=data.get("step"),
             )
-        call = self.calls[call_id] = replace(call, call_seq=seq, started_seq=seq)
+        call = replace(call, call_seq=seq, started_seq=seq)
+        self._note_call(call_id, call)
         if call_id in self.pending:
             self.pending[call_id] = call
 
@@ -298,7 +323,7 @@ class Fold:
         call = self.pending.pop(call_id, None) if isinstance(call_id, str) else None
         if call is None:
             return
-        self.calls[call_id] = replace(call, result_seq=event["seq"])
+        self._note_call(call_id, replace(call, result_seq=event["seq"]))
         message_id = f"{CLOSER_ID}{call_id}-{event['seq']}"
         if event.get("surfaceOp") == "append" and data["message"].get("id") == message_id:
             self._closer_results.append((event, call))

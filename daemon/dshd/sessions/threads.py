@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NO_THREAD = "can't start new thread"
-_ERRAND_THREAD = "dshd-errand"
 
 
 class Workers(Protocol):
@@ -52,8 +51,8 @@ class RealThreads:
             with suppress(trio.RunFinishedError):
                 token.run_sync_soon(deliver, result)
 
-        # one name for all: the kernel is told of a thread's name only where it changes
-        trio.lowlevel.start_thread_soon(call, ended, _ERRAND_THREAD)
+        # without a name: the kernel would be told of it, and again of the old one, at every call
+        trio.lowlevel.start_thread_soon(call, ended)
 
     async def __call__(
         self,
