@@ -1,4 +1,4 @@
-"""Promises 18 to 21 and 23: what is wrong with one session or client costs the others next to nothing.
+"""Promises 18 to 21: what is wrong with one session or client costs the others next to nothing.
 
 Every comparison is made in turns with its opposite, on one daemon, in one run: the same clients on healthy sessions and
 on bad ones, or greedy clients that are there and that are not. The one rule: what is judged is a client that did
@@ -39,7 +39,6 @@ _FLOOR_S = 0.002
 _NEVER_READ, _GROWTH_MIB, _BACK_S = 100, 150, 15
 _LONG, _BATCH = 5000, 25
 _SLOW, _SERVED_S = 500, 0.1
-_PENDING_MIB = 64
 _PAUSE_S = 0.005
 
 
@@ -54,9 +53,6 @@ def prove(size: Size, scratch: Path) -> Iterator[Result]:
             yield from _never_read(daemon, rounds, pages, page)
     with _daemon(scratch / "slow") as daemon:
         yield _slow_writers(daemon)
-    for what, text in {"small events": "x", "large events": "x" * 60_000}.items():
-        with _daemon(scratch / what) as daemon:
-            yield _stuck_sync(daemon, what, text, (4, 15, 60)[list(Size).index(size)])
     yield _loop_gaps()
 
 
@@ -268,37 +264,6 @@ def _slow_writers(daemon: DaemonProcess) -> Result:
         f"< {_SERVED_S * 1000:.0f} ms, ≤ 64 KiB",
         held=served < _SERVED_S and each <= 64 * 1024,
         timed=True,
-    )
-
-
-def _stuck_sync(daemon: DaemonProcess, what: str, text: str, seconds: float) -> Result:
-    """A client that appends as fast as it can while its session's sync does not end."""
-    with Connection(daemon.socket, name="busy") as one:
-        handle = turns.begin_turn(one, "stuck")
-        batch = [events.chunk(text)] * max(1, 100_000 // len(text) // 10)
-        (daemon.root / ARMED).touch()
-        held, most, sent = resident_bytes(daemon.pid), 0, 0
-        line = json.dumps(one.request("session.append", **handle, events=batch)).encode() + b"\n"
-        one.socket.setblocking(False)  # noqa: FBT003  # the standard library's signature
-        left = memoryview(line)
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            try:
-                left = left[one.socket.send(left) :]
-            except BlockingIOError:
-                with suppress(BlockingIOError):
-                    one.socket.recv(1 << 20)
-                most = max(most, resident_bytes(daemon.pid) - held)
-                time.sleep(0.01)  # the daemon works by the real clock
-            if not left:
-                left, sent = memoryview(line), sent + len(line)
-        (daemon.root / ARMED).unlink()
-    return Result(
-        23,
-        f"a sync that is stuck for {seconds:g} s under load, {what}",
-        f"{most / MIB:.0f} MiB more, {sent / MIB:.0f} MiB taken",
-        f"≤ {_PENDING_MIB} MiB",
-        held=most <= _PENDING_MIB * MIB,
     )
 
 

@@ -34,17 +34,21 @@ def proved(
     """Return what runs one proof, given as the body of its function, and gives exit code and lines."""
 
     def prove(
-        body: str, *promises: int, limit_s: int = 30, size: str = "quick"
+        body: str, *promises: int, limit_s: int = 30, size: str = "quick", busy: str = ""
     ) -> tuple[int, list[str]]:
         package = tmp_path / "crash"
         package.mkdir()
         (package / "__init__.py").write_text(
             f"__path__.append({str(Path(run.__file__).parent)!r})", "utf-8"
         )
-        lines = dedent(body).strip().replace("\n", "\n    ")
-        (package / "sample.py").write_text(f"{HEAD}    {lines}\n", "utf-8")
-        proof = run.Proof("sample", (1, 1), (limit_s, limit_s, limit_s), promises=promises)
-        monkeypatch.setattr(run, "PROOFS", (proof,))
+        for name, text in {"sample": body, "busy": busy}.items():
+            lines = dedent(text).strip().replace("\n", "\n    ")
+            (package / f"{name}.py").write_text(f"{HEAD}    {lines}\n", "utf-8")
+        limits = (limit_s, limit_s, limit_s)
+        proofs = [run.Proof("sample", (2, 2), limits, promises=promises, waits=bool(busy))]
+        if busy:
+            proofs.append(run.Proof("busy", (1, 1), limits))
+        monkeypatch.setattr(run, "PROOFS", tuple(proofs))
         monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(run.__file__).parents[1]}")
         code = run.main(["--size", size])
         return code, capsys.readouterr().out.split("\n")[:-1]
@@ -125,8 +129,8 @@ def test_a_proof_that_does_not_end_keeps_what_it_had(
     assert any("not ended after 2 s" in line for line in lines)
 
 
-@pytest.mark.parametrize("alone", [False, True])
-def test_ctrl_c_ends_the_proofs_too(tmp_path: Path, alone: bool) -> None:  # noqa: FBT001  # a case
+@pytest.mark.parametrize("how", ["", "alone=True", "waits=True"])
+def test_ctrl_c_ends_the_proofs_too(tmp_path: Path, how: str) -> None:
     package = tmp_path / "crash"
     package.mkdir()
     (package / "__init__.py").write_text(
@@ -140,7 +144,7 @@ def test_ctrl_c_ends_the_proofs_too(tmp_path: Path, alone: bool) -> None:  # noq
     yield
 """
     (package / "sample.py").write_text(HEAD + body, "utf-8")
-    proof = f'run.Proof("sample", (1, 1), (600, 600, 600), alone={alone})'
+    proof = f'run.Proof("sample", (1, 1), (600, 600, 600), {how})'
     begun = f"""
 import signal
 from crash import run
@@ -166,6 +170,26 @@ run.main([])
     assert b"KeyboardInterrupt" in said
     with pytest.raises(ProcessLookupError):
         os.kill(int(told.read_text("utf-8")), 0)
+
+
+def test_a_proof_that_waits_keeps_no_other_from_its_place(
+    proved: Callable[..., tuple[int, list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "TOGETHER", 1)
+    seen = f"__import__('pathlib').Path({str(tmp_path / 'seen')!r})"
+    waits = f"""
+    import time
+    while not {seen}.exists():
+        time.sleep(0.02)
+    yield Result(7, "it", "3", "3", held=True)
+"""
+    busy = f"""
+    {seen}.touch()
+    yield Result(8, "the other", "3", "3", held=True)
+"""
+    code, lines = proved(waits, 7, limit_s=10, busy=busy)
+    assert code == 0
+    assert [line[:10] for line in lines[:2]] == ["  7  ok   ", "  8  ok   "]
 
 
 def test_every_proof_of_the_table_has_a_module() -> None:
