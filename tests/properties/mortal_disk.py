@@ -102,7 +102,8 @@ class MortalDisk(MemoryDisk):
     # ------------------------------------------------------------------ death
 
     def using(self, call: str) -> None:
-        self._require_alive()
+        if self.die_at and self.calls >= self.die_at:
+            raise KilledError
 
     def _require_alive(self) -> None:
         if self.die_at and self.calls >= self.die_at:

@@ -115,12 +115,15 @@ class MemoryDisk:
 
     def node_of(self, fd: int) -> Node:
         """Return what is open."""
-        return self._opened(fd)[0]
+        try:
+            return self._open[fd][0]
+        except KeyError:
+            _fail(errno.EBADF, str(fd))
 
     def writable(self, fd: int, number: int = errno.EBADF) -> File:
         """Return the file that is open for writing; raises this error where it is not."""
-        node, flags = self._opened(fd)
-        if flags in _READING or isinstance(node, Folder):
+        node = self.node_of(fd)
+        if self._open[fd][1] in _READING or isinstance(node, Folder):
             _fail(number, str(fd))
         return node
 
@@ -148,16 +151,13 @@ class MemoryDisk:
         made.ino, made.time_ns = stored.ino or made.ino, stored.time_ns
         return made
 
-    def _opened(self, fd: int) -> tuple[Node, int]:
-        found = self._open.get(fd)
-        if found is None:
-            _fail(errno.EBADF, str(fd))
-        return found
-
     def _walk(self, path: str, at: int | None) -> Node:
-        node = self.top if at is None else self._opened(at)[0]
+        node = self.top if at is None else self.node_of(at)
         if not isinstance(node, Folder):
             _fail(errno.ENOTDIR, path)
+        found = node.entries.get(path)
+        if found is not None:  # one name, as nearly all are
+            return found
         for part in path.split("/"):
             if not part:
                 continue
@@ -171,18 +171,16 @@ class MemoryDisk:
 
     def _above(self, path: str, at: int | None) -> tuple[Folder, str]:
         above, _, name = path.rpartition("/")
-        folder = self._walk(above, at)
+        folder = self._walk(above, at) if above or at is None else self.node_of(at)
         if not isinstance(folder, Folder):
             _fail(errno.ENOTDIR, path)
         return folder, name
 
-    def _vacant(self, path: str, at: int | None) -> tuple[Folder, str]:
-        folder, name = self._above(path, at)
+    def _require_vacant(self, folder: Folder, name: str, path: str) -> None:
         if not name or name in folder.entries:
             _fail(errno.EEXIST, path)
         if folder in self._removed:
             _fail(errno.ENOENT, path)
-        return folder, name
 
     def _new_fd(self, node: Node, flags: int) -> int:
         self._next_fd += 1
@@ -211,7 +209,7 @@ class MemoryDisk:
         if node is None:
             if flags not in _MAKING:
                 _fail(errno.ENOENT, path)
-            self._vacant(path, at)
+            self._require_vacant(folder, name, path)
             self._naming("create", folder, name)
             node = self.file()
             self._change([(folder, name, node)])
@@ -240,7 +238,8 @@ class MemoryDisk:
 
     def mkdir(self, path: str, *, at: int | None = None) -> None:
         self.using("mkdir")
-        folder, name = self._vacant(path, at)
+        folder, name = self._above(path, at)
+        self._require_vacant(folder, name, path)
         self._naming("mkdir", folder, path)
         self._change([(folder, name, self.folder())])
 
@@ -266,7 +265,7 @@ class MemoryDisk:
         node = self.node_of(fd)
         if isinstance(node, Folder):
             _fail(errno.EISDIR, str(fd))
-        return bytes(node.data[offset : offset + size])
+        return bytes(memoryview(node.data)[offset : offset + size])
 
     def next_data(self, fd: int, offset: int) -> int | None:
         self.using("next_data")
@@ -321,7 +320,8 @@ class MemoryDisk:
     def link(self, path: str, new: str, *, at: int) -> None:
         self.using("link")
         node = self._walk(path, at)
-        folder, name = self._vacant(new, at)
+        folder, name = self._above(new, at)
+        self._require_vacant(folder, name, new)
         if isinstance(node, Folder):
             _fail(errno.EPERM, path)
         self._naming("link", folder, new)
@@ -336,7 +336,7 @@ class MemoryDisk:
         if isinstance(node, Folder) and holds(node, target):
             _fail(errno.EINVAL, new)
         if taken is None:
-            self._vacant(new, at)
+            self._require_vacant(target, name, new)
         elif taken is node:
             return  # two names of one file: the kernel leaves both
         elif isinstance(taken, Folder):

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _FOLDER_BYTES = 4096
+_FOLDER_MODE = stat.S_IFDIR | 0o700
+_FILE_MODE = stat.S_IFREG | 0o600
 _UID = os.geteuid()
 
 
@@ -53,13 +55,12 @@ Names = list[tuple[Folder, str, Node | None]]
 
 def status_of(node: Node) -> os.stat_result:
     """Return what the kernel says of a node."""
-    mode, size, seconds = stat.S_IFDIR | 0o700, _FOLDER_BYTES, node.time_ns // 10**9
+    mode, size, ns = _FOLDER_MODE, _FOLDER_BYTES, node.time_ns
     if isinstance(node, File):
-        mode, size = stat.S_IFREG | 0o600, len(node.data)
-    plain = (mode, node.ino, 1, 1, _UID, 0, size, seconds, seconds, seconds)
-    exact = node.time_ns / 10**9
-    times = {"st_mtime_ns": node.time_ns, "st_ctime_ns": node.time_ns, "st_mtime": exact}
-    return os.stat_result(plain, times)
+        mode, size = _FILE_MODE, len(node.data)
+    seconds, exact = ns // 10**9, ns / 10**9
+    times = (seconds, seconds, seconds, exact, exact, exact, ns, ns, ns)  # access, bytes, status
+    return os.stat_result((mode, node.ino, 1, 1, _UID, 0, size, *times))
 
 
 def holds(folder: Folder, inner: Folder) -> bool:
