@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _CONNECTIONS_GRACE_S = 2.0
+_END_S = 0.5
 _FAULT_LIMIT_S = 10
 _STATUS_EVERY_S = 5.0
 
@@ -127,8 +128,12 @@ class Ground:
     stopping: trio.Event
 
 
-async def run_sessions(ground: Ground, serve: Callable[[Services], Awaitable[None]]) -> bool:
+async def run_sessions(ground: Ground, serve: Callable[[Services], Awaitable[float]]) -> bool:
     """Have sessions live while `serve` runs; then flush and end every one.
+
+    Args:
+        ground: What they stand on.
+        serve: Returns when it was told to stop: the time that a stop may take counts from there.
 
     Returns:
         Whether everything that was admitted is durable.
@@ -158,12 +163,16 @@ async def run_sessions(ground: Ground, serve: Callable[[Services], Awaitable[Non
             places=trio.CapacityLimiter(settings.limits.max_connections),
             stopping=ground.stopping,
         )
-        await serve(services)
+        told_at = await serve(services)
         search.close()
-        written = await registry.shut_down(SHUTDOWN_FLUSH_S)
-        await registry.wait_ended(SHUTDOWN_FLUSH_S)
+        written = await registry.shut_down(_left(told_at + SHUTDOWN_FLUSH_S))
+        await registry.wait_ended(_left(told_at + SHUTDOWN_FLUSH_S) + _END_S)
         sessions.cancel_scope.cancel()
     return written
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - trio.current_time(), 0.0)
 
 
 @contextmanager
@@ -216,8 +225,12 @@ def _stopping_signals() -> list[signal.Signals]:
     return numbers
 
 
-async def _serve_until_stopped(listeners: Listeners, services: Services) -> None:
-    """Accept and serve until the daemon is to stop; then give the connections a little time to end."""
+async def _serve_until_stopped(listeners: Listeners, services: Services) -> float:
+    """Accept and serve until the daemon is to stop; then give the connections a little time to end.
+
+    Returns:
+        When it was told to stop.
+    """
     dispatcher = Dispatcher(HANDLERS)
 
     async def serve_one(stream: trio.SocketStream, peer: Peer) -> None:
@@ -241,14 +254,16 @@ async def _serve_until_stopped(listeners: Listeners, services: Services) -> None
             acceptors.cancel_scope.cancel()
 
     with _ends_in_time():
-        await run_connections(accept)
+        return await run_connections(accept)
 
 
-async def run_connections(accept: Callable[[trio.Nursery], Awaitable[None]]) -> None:
-    """Run connections beside `accept`, which starts them, and a little longer."""
+async def run_connections(accept: Callable[[trio.Nursery], Awaitable[None]]) -> float:
+    """Run connections beside `accept`, which starts them, and a little longer. Returns when `accept` ended."""
     async with trio.open_nursery() as connections:
         await accept(connections)
-        connections.cancel_scope.deadline = trio.current_time() + _CONNECTIONS_GRACE_S
+        told_at = trio.current_time()
+        connections.cancel_scope.deadline = told_at + _CONNECTIONS_GRACE_S
+    return told_at
 
 
 async def _watch_signals(stop: trio.Event) -> None:

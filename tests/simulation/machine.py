@@ -154,9 +154,9 @@ class Machine:
         if not self.disk.off:
             lock.close()
 
-    async def _serve(self, services: Services) -> None:
+    async def _serve(self, services: Services) -> float:
         self.services = services
-        await run_connections(partial(self._accept_until_stopped, services))
+        return await run_connections(partial(self._accept_until_stopped, services))
 
     async def _accept_until_stopped(self, services: Services, connections: trio.Nursery) -> None:
         def accept(end: DaemonEnd, peer: Peer) -> None:

@@ -15,6 +15,7 @@ from dsh_protocol import envelope
 from dsh_protocol.envelope import Batch, Refusal
 from dsh_protocol.errors import DshdError, FrameTooLargeError, OverloadedError
 from dsh_protocol.method import ALIASES, METHODS
+from dshd.rpc.answers import Answers
 from dshd.rpc.calls import Call, happened
 from dshd.rpc.context import Context
 from dshd.sessions.threads import out_of
@@ -271,14 +272,14 @@ class Serving:
     ) -> None:
         """Admit the calls of one line in order, and answer them in one line."""
         calls = dict.fromkeys(item for item in items if isinstance(item, Call))
-        answers = _Answers(len(items), self._limits.max_line_bytes)
+        answers = Answers(self._limits.max_line_bytes)
         after, done = turn
         try:
             await happened(after)
             async with self._room_for(calls), trio.open_nursery() as nursery:
                 for at, item in enumerate(items):
                     if isinstance(item, bytes):
-                        answers.set(at, item)
+                        answers.put(at, item)
                     else:
                         nursery.start_soon(self._serve_in_batch, item, answers, at)
                         await happened(item.admitted)
@@ -319,39 +320,9 @@ class Serving:
         free.set()
         return free, done
 
-    async def _serve_in_batch(self, call: Call, answers: _Answers, at: int) -> None:
+    async def _serve_in_batch(self, call: Call, answers: Answers, at: int) -> None:
         if call.request.has_id:
-            answers.set(at, await self._reply(call))
+            answers.put_call(at, call.request.id, await self._reply(call))
         else:
             await self._run_notification(call)
         await call.end_admission()
-
-
-class _Answers:
-    """The answers of one batch, which go out in one line; kept only while they fit one."""
-
-    def __init__(self, count: int, most_bytes: int) -> None:
-        self._answers: list[bytes | None] = [None] * count
-        self._most_bytes = most_bytes
-        self._size = 1
-
-    def set(self, at: int, answer: bytes) -> None:
-        """Keep the answer of one item."""
-        self._size += len(answer) + 1
-        if self._size <= self._most_bytes:
-            self._answers[at] = answer
-        else:
-            self._answers = []
-
-    def joined(self) -> bytes | None:
-        """One line; None where nothing is to be answered, as JSON-RPC demands."""
-        if self._size > self._most_bytes:
-            error = FrameTooLargeError(
-                f"the answers of this batch have {self._size} bytes, more than maxLineBytes"
-                f" ({self._most_bytes}); send its calls in several lines",
-                limit="maxLineBytes",
-                maximum=self._most_bytes,
-            )
-            return envelope.encode_error(None, error)
-        answers = [answer for answer in self._answers if answer is not None]
-        return envelope.encode_batch(answers) if answers else None

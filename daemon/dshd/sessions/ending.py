@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from dsh_protocol.errors import DshdError
+from dsh_protocol.errors import DshdError, WriteFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dshd.sessions.session import Session
 
 log = structlog.get_logger()
+
+_MOST_TOLD = 100
 
 
 async def flush_left(session: Session) -> DshdError | None:
@@ -35,6 +37,20 @@ async def flush_left(session: Session) -> DshdError | None:
         )
         return error
     return None
+
+
+def unwritten_error(left: Sequence[Session]) -> DshdError:
+    """What is told of a stop that leaves sessions with something to write: why, and the events that are given up."""
+    spans = [
+        {"id": one.id, "firstSeq": one.durable_seq, "nextSeq": one.admitted_seq} for one in left
+    ]
+    failure = left[0].drain.failure or WriteFailedError("the disk does not answer")
+    more = f", and what {len(left) - 1} others have," if len(left) > 1 else ""
+    return type(failure)(
+        f"what session '{left[0].id}' has from seq {left[0].durable_seq} on{more} is not on disk and is given up, for the"
+        f" daemon stops all the same: {failure.message}",
+        **{**failure.facts, "sessions": spans[:_MOST_TOLD]},
+    )
 
 
 def give_up(sessions: Iterable[Session]) -> bool:

@@ -336,11 +336,17 @@ class Registry:
         session.retired.set()
         await session.gone.wait()
 
-    async def flush_all(self) -> None:
-        """Try once to make every session's admitted events durable."""
-        async with trio.open_nursery() as nursery:
-            for session in list(self.live.values()):
-                nursery.start_soon(flush_left, session)
+    async def flush_all(self, limit_s: float) -> list[Session]:
+        """Try once, for `limit_s` at most, to make every session's admitted events durable.
+
+        Returns:
+            The sessions that still have something to write.
+        """
+        with trio.move_on_after(limit_s):
+            async with trio.open_nursery() as nursery:
+                for session in list(self.live.values()):
+                    nursery.start_soon(flush_left, session)
+        return [session for session in self.live.values() if not session.drain.clean]
 
     async def wait_ended(self, limit_s: float) -> None:
         """Wait until every retired session has released its log, for `limit_s` at most."""
@@ -363,8 +369,7 @@ class Registry:
             Whether everything admitted is durable.
         """
         self.closing = True
-        with trio.move_on_after(limit_s):
-            await self.flush_all()
+        await self.flush_all(limit_s)
         return give_up(list(self.live.values()))
 
     # ------------------------------------------------------------------ what handlers ask

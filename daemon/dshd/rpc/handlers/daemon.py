@@ -11,6 +11,8 @@ from dsh_protocol.version import FORMAT_VERSION, OLDEST_PROTOCOL_VERSION, PROTOC
 from dshd.metrics import CONTENT_TYPE
 from dshd.rpc.condition import degraded, measure
 from dshd.sessions.catalogue import counts
+from dshd.sessions.ending import unwritten_error
+from dshd.settings import SHUTDOWN_FLUSH_S
 
 if TYPE_CHECKING:
     from dsh_protocol.methods import daemon as methods
@@ -66,9 +68,11 @@ async def metrics(context: Context, params: methods.MetricsParams) -> dict[str, 
 
 
 async def shutdown(context: Context, params: methods.ShutdownParams) -> dict[str, Any]:  # noqa: ARG001  # it has none
-    """Make what was admitted durable, answer, then stop."""
-    await context.services.registry.flush_all()
+    """Make what was admitted durable, answer, then stop; where it cannot be made durable, the answer says so."""
+    left = await context.services.registry.flush_all(SHUTDOWN_FLUSH_S)
     context.call.after_reply = context.services.stopping.set
+    if left:
+        raise unwritten_error(left)
     return {}
 
 
