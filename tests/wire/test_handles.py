@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from support import events
@@ -171,6 +172,35 @@ def test_a_reply_never_exceeds_a_line(connection: Connection, fresh_id: FreshId)
     assert history["nextOffset"] == len(history["messages"])
     assert longest < 6 * len(text)
     recorder.append(events.turn_end())
+    recorder.call("session.close")
+
+
+def test_large_answers_of_a_batch_cost_no_small_one_its_place(
+    connection: Connection, fresh_id: FreshId
+) -> None:
+    recorder = Recorder(connection, fresh_id())
+    recorder.call("checkpoint.request", events=OPENING)
+    recorder.append({"type": "feedback/record", "data": {"text": "x" * 8_000_000}})
+    recorder.append(events.assistant("a", "b"))
+    recorder.call("session.flush")
+    about = {"id": recorder.id, "writer": recorder.writer}
+    reads = [connection.request("session.read", id=recorder.id, offset=4) for _ in range(3)]
+    asked = {"name": "t", "arguments": '{"for":"a"}'}
+    started = connection.request("checkpoint.tool", callId="a", expectedSeq=6, **asked, **about)
+    refused = connection.request("checkpoint.tool", callId="c", **asked, **about)
+    appended = connection.request("session.append", events=[events.chunk()], expectedSeq=7, **about)
+    batch = [started, *reads[:2], refused, appended, reads[2], connection.request("session.none")]
+    connection.send_line(json.dumps(batch).encode())
+    answers = connection.read_message()
+    assert [answer["id"] for answer in answers] == [call["id"] for call in batch]
+    by_id = {answer["id"]: answer for answer in answers}
+    assert by_id[started["id"]]["result"]["decision"] == "DISPATCH"
+    assert by_id[started["id"]]["result"]["callSeq"] == 6
+    assert by_id[refused["id"]]["error"]["data"]["kind"] == "EVENT_INVALID"
+    assert by_id[appended["id"]]["result"]["firstSeq"] == 7
+    whole = [by_id[read["id"]].get("error", {}).get("data", {}).get("limit") for read in reads]
+    assert whole.count(None) == 2, "as many as fit"
+    assert whole.count("maxLineBytes") == 1
     recorder.call("session.close")
 
 
