@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,76 @@ def test_a_cancel_is_answered_and_one_for_a_call_that_is_over_changes_nothing(
     done = connection.send("daemon.status")
     connection.result(done)
     assert connection.call("$/cancelRequest", id=done) == {}
+
+
+def tool_call(handle: dict[str, str], call_id: str) -> bytes:
+    """The line of a tool checkpoint under an id that is spelled as given."""
+    asked = json.dumps({**handle, **turns.tool("x")})
+    return (
+        f'{{"jsonrpc":"2.0","id":{call_id},"method":"checkpoint.tool","params":{asked}}}'.encode()
+    )
+
+
+def cancel_of(call_id: str, head: str = "") -> bytes:
+    """The line of a cancel of that id; a notification, unless `head` has an id of its own."""
+    cancel = '"method":"$/cancelRequest","params":{"id":%s}}'
+    return f'{{"jsonrpc":"2.0",{head}{cancel % call_id}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("call_id", "named"),
+    [
+        ("1", "1"),
+        ("1", "1.0"),
+        ("1", "1e0"),
+        ("1.0", "1"),
+        ("0", "0.0"),
+        ("-2.0", "-2"),
+        ('"x"', '"\\u0078"'),
+    ],
+)
+def test_a_call_is_cancelled_by_its_id_however_that_is_spelled(
+    connection: Connection, fresh_id: str, call_id: str, named: str
+) -> None:
+    handle = turns.begin_turn(connection, fresh_id, "x")
+    connection.send_line(tool_call(handle, call_id) + b"\n" + cancel_of(named))
+    answer = connection.read_message()
+    assert answer["id"] == json.loads(call_id)
+    assert answer["error"]["data"]["kind"] == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("call_id", "named"),
+    [
+        ("1", "true"),
+        ("0", "false"),
+        ("1", '"1"'),
+        ('"1"', "1"),
+        ("1", "1.5"),
+        ("0", "null"),
+        ("1", "[1]"),
+    ],
+)
+def test_a_call_is_not_cancelled_by_what_is_not_its_id(
+    connection: Connection, fresh_id: str, call_id: str, named: str
+) -> None:
+    handle = turns.begin_turn(connection, fresh_id, "x")
+    connection.send_line(tool_call(handle, call_id) + b"\n" + cancel_of(named))
+    assert connection.read_message()["result"]["decision"] == "DISPATCH"
+
+
+@pytest.mark.parametrize("named", ["true", "1.5", "null", "[1]", "{}"])
+def test_a_cancel_that_names_no_id_is_refused_alone_and_in_a_batch(
+    connection: Connection, named: str
+) -> None:
+    asked = cancel_of(named, '"id":7,')
+    for line in (asked, b"[%b,%b]" % (asked, cancel_of(named))):
+        connection.send_line(line)
+        found = connection.read_message()
+        (answer,) = found if isinstance(found, list) else [found]
+        assert answer["id"] == 7
+        assert answer["error"]["data"]["kind"] == "INVALID_PARAMS"
+        assert answer["error"]["data"]["path"] == "params.id"
 
 
 def cancel_when_admitted(one: Connection, other: Connection, call: dict[str, Any]) -> Any:

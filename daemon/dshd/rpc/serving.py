@@ -14,7 +14,7 @@ import trio
 from dsh_protocol import envelope
 from dsh_protocol.envelope import Batch, Refusal
 from dsh_protocol.errors import DshdError, FrameTooLargeError, OverloadedError
-from dsh_protocol.method import ALIASES, METHODS
+from dsh_protocol.method import ALIASES, METHODS, convert_params
 from dshd.rpc.answers import Answers
 from dshd.rpc.calls import Call, happened
 from dshd.rpc.context import Context
@@ -149,8 +149,7 @@ class Serving:
 
     def _start(self, request: Request, size: int) -> None:
         if request.method in _CANCEL:
-            self._cancel(request)
-            self._outbox.put(envelope.encode_result(request.id, {}))
+            self._outbox.put(self._cancel(request))
             return
         call = self._new_call(request, size)
         self._nursery.start_soon(self._serve, call)
@@ -204,12 +203,18 @@ class Serving:
         async with making:
             return await self._dispatcher.dispatch(context)
 
-    def _cancel(self, request: Request) -> None:
-        wanted = request.params.get("id")
-        if isinstance(wanted, int | str):
-            call = self._in_flight.get(wanted)
-            if call is not None:
-                call.cancel()
+    def _cancel(self, request: Request) -> bytes:
+        """Act on a `$/cancelRequest` and return its answer; a call is found by what its id came to when it was read."""
+        try:
+            asked: Any = convert_params(request.method, request.params)
+        except DshdError as error:
+            if not request.has_id:
+                self._services.metrics.inc("dshd_notifications_dropped", reason=error.kind)
+            return envelope.encode_error(request.id, error)
+        call = self._in_flight.get(asked.id)
+        if call is not None:
+            call.cancel()
+        return envelope.encode_result(request.id, {})
 
     # ------------------------------------------------------------------ notifications
 
@@ -253,9 +258,9 @@ class Serving:
             elif isinstance(item, Refusal):
                 items.append(envelope.encode_error(item.id, item.error))
             elif item.method in _CANCEL:
-                self._cancel(item)
+                answer = self._cancel(item)
                 if item.has_id:
-                    items.append(envelope.encode_result(item.id, {}))
+                    items.append(answer)
             elif item.has_id or item.method == "session.append":
                 call = self._new_call(item, share)
                 call.in_batch = True
