@@ -88,6 +88,7 @@ def header_to_wire(header: Header) -> dict[str, Any]:
 class EventIn(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """An event as a client sends it. What is left out, the daemon gives.
 
+    A key is left out or of its type, as in a log: null is a value of `data` alone.
     This class is the schema; events that arrive stay dictionaries and are checked by rule.
 
     Attributes:
@@ -102,11 +103,11 @@ class EventIn(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, k
 
     type: str
     data: Any
-    seq: int | None = None
-    time: int | None = None
-    surface_op: str | dict[str, Any] | None = None
-    source_event_seqs: list[int] | None = None
-    ignorable: Literal[True] | None = None
+    seq: int | msgspec.UnsetType = msgspec.UNSET
+    time: int | msgspec.UnsetType = msgspec.UNSET
+    surface_op: str | dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    source_event_seqs: list[int] | msgspec.UnsetType = msgspec.UNSET
+    ignorable: Literal[True] | msgspec.UnsetType = msgspec.UNSET
 
 
 class HeaderDefectError(ValueError):

@@ -99,6 +99,27 @@ def test_what_a_log_can_hold_comes_back_as_it_was(
     assert connection.read_message()["result"]["duplicate"] is True
 
 
+def test_null_is_taken_where_the_schema_says_so_and_nowhere_else(
+    connection: Connection, fresh_id: FreshId
+) -> None:
+    recorder = Recorder(connection, fresh_id())
+    recorder.append(events.turn_start())
+    schema = connection.call("rpc.discover")["components"]["schemas"]["EventIn"]
+    takes_null = {
+        key
+        for key, each in schema["properties"].items()
+        if not each.keys() & {"type", "anyOf", "enum"} or {"type": "null"} in each.get("anyOf", ())
+    }
+    assert takes_null == {"data"}
+    assert recorder.append({"type": "feedback/record", "data": None})["nextSeq"] == 2
+    for key in schema["properties"].keys() - takes_null:
+        for event in (events.user(), {"type": "plugin/any", "data": None, "ignorable": True}):
+            refused = recorder.refusal("session.append", events=[event | {key: None}])
+            assert refused.kind == "EVENT_INVALID", key
+            assert "default" not in schema["properties"][key]
+    assert recorder.length() == 2
+
+
 def with_marks(**marks: Any) -> dict[str, Any]:
     return {**events.user(), **marks}
 
