@@ -424,6 +424,36 @@ def test_commas_and_brackets_in_strings_are_no_values() -> None:
     decode(json.dumps(['[{,\\"' * 1000, "\\"]).encode(), max_values=3)
 
 
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        (b"9007199254740993.0", b"9.007199254740992e+15"),
+        (b"-9.007199254740993e15", b"-9.007199254740992e+15"),
+        (b"9007199254740991.5", b"9.007199254740992e+15"),
+        (b"1E16", b"1e+16"),
+        (b"18446744073709551617.000", b"1.8446744073709552e+19"),
+        (b"0.1234567890123456789", b"0.12345678901234568"),
+        (b"9007199254740991.0", b"9007199254740991"),
+    ],
+)
+def test_a_number_with_a_fraction_or_an_exponent_is_the_nearest_double_in_every_spelling(
+    text: bytes, printed: bytes
+) -> None:
+    for read in (decode, decode_stored):
+        number = read(text)
+        assert type(number) is float
+        assert number == float(text)
+        assert encode(number) == printed
+        assert read(printed) == number, "what is written is read back, by both gates"
+
+
+def test_a_number_in_digits_alone_is_whole_and_beyond_2_to_the_53_refused_when_sent() -> None:
+    for digits in (b"9007199254740992", b"-9007199254740993", b"18446744073709551617"):
+        with pytest.raises(JsonTextError, match="number-range"):
+            decode(digits)
+        assert decode_stored(digits) == int(digits)
+
+
 # ---------------------------------------------------------------- stored texts
 
 
