@@ -36,10 +36,12 @@ def install(*, now: bool, environ: Mapping[str, str] | None = None) -> int:
     try:
         units, folder = texts(), unit_folder(env)
         folder.mkdir(parents=True, exist_ok=True)
+        places = {name: _place(folder / name) for name in units}
         for name, text in units.items():
-            draft = folder / f".{name}.new"
+            draft = places[name].with_name(f".{name}.new")
+            draft.unlink(missing_ok=True)
             draft.write_text(text, "utf-8")
-            draft.replace(folder / name)
+            draft.replace(places[name])
     except (_RefusedError, OSError) as error:
         return _say(f"dshd: {error}", EXIT_CANNOT_START)
     _say(f"installed {' and '.join(UNITS)} in {folder}")
@@ -54,6 +56,16 @@ def install(*, now: bool, environ: Mapping[str, str] | None = None) -> int:
     if not _lingers():
         _say(_LINGER)
     return EXIT_FAILURE if now and not reloaded else EXIT_OK
+
+
+def _place(unit: Path) -> Path:
+    """Where a unit is written: at the end of the links of those who keep theirs elsewhere; no link is replaced."""
+    place = Path(os.path.realpath(unit))
+    if place == Path(os.devnull):
+        raise _RefusedError(f"{unit} is masked; run: systemctl --user unmask {unit.name}")
+    if os.path.lexists(place) and not place.is_file():
+        raise _RefusedError(f"{place} is no regular file; move it away")
+    return place
 
 
 def show() -> int:

@@ -40,6 +40,42 @@ def test_units_are_written_for_this_program_and_removed_again(tmp_path: Path) ->
     assert "nothing was installed" in dshd(tmp_path, "install", "--uninstall").stdout
 
 
+def test_a_unit_that_is_kept_elsewhere_is_written_there_and_its_link_stays(tmp_path: Path) -> None:
+    folder, kept = tmp_path / ".config/systemd/user", tmp_path / "kept"
+    folder.mkdir(parents=True)
+    kept.mkdir()
+    (kept / "old.service").write_text("old")
+    (folder / "dshd.service").symlink_to("../../../kept/old.service")
+    (folder / "dshd.socket").symlink_to(kept / "new.socket")
+    done = dshd(tmp_path, "install")
+    assert done.returncode == 0, done.stderr
+    assert all((folder / name).is_symlink() for name in install.UNITS)
+    assert "ExecStart=" in (kept / "old.service").read_text()
+    assert "[Socket]" in (kept / "new.socket").read_text()
+    assert len(list(kept.iterdir())) == 2
+
+
+def test_a_masked_unit_or_one_that_is_no_file_is_refused_and_nothing_is_written(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / ".config/systemd/user"
+    folder.mkdir(parents=True)
+    unit = folder / "dshd.socket"
+    for target, told in (
+        (os.devnull, "systemctl --user unmask dshd.socket"),
+        (unit.name, "no regular file"),
+        (None, "no regular file"),
+    ):
+        os.mkfifo(unit) if target is None else unit.symlink_to(target)
+        before = unit.lstat().st_ino
+        done = dshd(tmp_path, "install")
+        assert done.returncode == 78
+        assert told in done.stderr
+        assert [path.name for path in folder.iterdir()] == [unit.name]
+        assert unit.lstat().st_ino == before
+        unit.unlink()
+
+
 def test_the_units_can_be_looked_at_without_being_written(tmp_path: Path) -> None:
     shown = dshd(tmp_path, "install", "--print").stdout
     assert "[Socket]" in shown

@@ -292,7 +292,7 @@ def run(arguments: argparse.Namespace, out: Output) -> int:
         out.note(f"dshctl: {first}")
         for line in more:
             out.note(line)
-        code = EXIT_USAGE
+        code = error.exit_code
     finally:
         context.close()
     out.flush()

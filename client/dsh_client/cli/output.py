@@ -123,9 +123,9 @@ class Output:
         for line in json.dumps(value, ensure_ascii=narrow, indent=2).split("\n"):
             self._write(escape_json(line).encode() + b"\n")
 
-    def document(self, text: str) -> None:
+    def document(self, piece: str | bytes) -> None:
         """Print a piece of a document in UTF-8, whatever the locale. Whoever made it made it safe."""
-        self._write(text.encode("utf-8", "replace"))
+        self._write(piece.encode("utf-8", "replace") if isinstance(piece, str) else piece)
 
     def clear(self) -> None:
         """Empty the screen, where there is one."""

@@ -1,6 +1,7 @@
 """`dshctl export`: a session as a page to read, or as a file for another program.
 
-The rule: a file appears whole or not at all, readable by its owner only; what was hidden in it is said.
+The rule: a file appears whole or not at all, readable by its owner only; what is no regular file is written into and
+stays what it is. What was hidden is said.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from dsh_client.cli.figures import counted
 from dsh_client.cli.reading import Source, look, read_events
 from dsh_client.cli.text import escape_json
 from dsh_client.cli.values import as_object
+from dsh_client.cli.writing import STANDARD_OUTPUT, write_file
 from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK, LogCorruptError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from dsh_client.cli.context import Context
 
@@ -43,7 +45,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="default: by the name of FILE, else html. "
         + "; ".join(f"{name}: {text}" for name, text in FORMATS.items()),
     )
-    parser.add_argument("--to", metavar="FILE", help="write a file (mode 0600) instead of printing")
+    parser.add_argument(
+        "--to",
+        metavar="FILE",
+        help="write a file instead of printing: a new one, mode 0600, which replaces a regular file in one step, also "
+        "at the end of links; into a device or FIFO; - prints",
+    )
     parser.add_argument(
         "--content",
         action="store_true",
@@ -54,23 +61,22 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace, context: Context) -> int:
     """Write the export to standard output or a file. Of a damaged session, what can be read; the exit code is 1."""
-    kind = arguments.format or _format_of(arguments.to)
+    kind = arguments.format or ("html" if _prints(arguments) else _format_of(arguments.to))
     if arguments.content and kind != "otlp":
         raise UsageError("--content is for --format otlp: every other format has the content")
     source = look(arguments.id, context)
     if kind == "bundle":
-        _check_bundled(arguments, source)
+        _check_bundled(arguments, source, context)
     pieces = (
         _spans(source, context, content=arguments.content)
         if kind == "otlp"
         else _pieces(kind, source, context)
     )
-    if arguments.to is None:
+    if _prints(arguments):
         for piece in pieces:
-            text = piece if isinstance(piece, str) else piece.decode()
-            context.out.document(_safe_line(text) if kind == "jsonl" else text)
+            context.out.document(_safe_line(piece) if kind == "jsonl" else piece)
     else:
-        size = _write(arguments.to, pieces)
+        size = write_file(arguments.to, map(_bytes, pieces), 0o600)
         if context.out.is_table:
             context.out.note(f"{arguments.to}: {counted(size, 'byte')}")
         else:
@@ -86,10 +92,12 @@ def run(arguments: Namespace, context: Context) -> int:
     return EXIT_OK
 
 
-def _format_of(path: str | None) -> str:
+def _prints(arguments: Namespace) -> bool:
+    return arguments.to in {None, STANDARD_OUTPUT}
+
+
+def _format_of(path: str) -> str:
     """Return the format that a file's name asks for."""
-    if path is None:
-        return "html"
     ending = os.path.splitext(path)[1].lstrip(".").lower()  # noqa: PTH122  # pathlib costs 5 ms at start
     found = {"htm": "html", "markdown": "md", "ndjson": "jsonl", "tar": "bundle"}.get(
         ending, ending
@@ -99,9 +107,9 @@ def _format_of(path: str | None) -> str:
     return found
 
 
-def _check_bundled(arguments: Namespace, source: Source) -> None:
+def _check_bundled(arguments: Namespace, source: Source, context: Context) -> None:
     """Refuse a bundle that could not be taken in again."""
-    if arguments.to is None:
+    if arguments.to is None or (_prints(arguments) and context.out.terminal.columns is not None):
         raise UsageError("a bundle is no text to print; add --to FILE.tar")
     problem = as_object(source.session.get("problem"))
     if problem:
@@ -160,9 +168,14 @@ def _lines(source: Source, context: Context) -> Iterator[str]:
         yield stored_text(event) + "\n"
 
 
-def _safe_line(line: str) -> str:
+def _safe_line(line: str | bytes) -> str:
     """Return a line of JSON for a screen; a file gets it as it is stored."""
-    return escape_json(line.removesuffix("\n")) + "\n"
+    text = line if isinstance(line, str) else line.decode()
+    return escape_json(text.removesuffix("\n")) + "\n"
+
+
+def _bytes(piece: str | bytes) -> bytes:
+    return piece.encode("utf-8", "replace") if isinstance(piece, str) else piece
 
 
 def _chat(source: Source, context: Context) -> str:
@@ -182,23 +195,3 @@ def _chat(source: Source, context: Context) -> str:
 
 def _encoded(value: Any) -> str:
     return escape_json(json.dumps(value, ensure_ascii=False, separators=(",", ":"))) + "\n"
-
-
-def _write(path: str, pieces: Iterable[str | bytes]) -> int:
-    """Write a file beside its place and put it there when it is whole; return its size."""
-    beside = f"{path}.{os.getpid()}.tmp"
-    size = 0
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with open(os.open(beside, flags, 0o600), "wb") as file:  # noqa: PTH123  # opened with its mode
-            for piece in pieces:
-                size += file.write(
-                    piece.encode("utf-8", "replace") if isinstance(piece, str) else piece
-                )
-        os.replace(beside, path)  # noqa: PTH105  # pathlib costs 5 ms at start
-    except OSError as error:
-        raise UsageError(f"cannot write {path!r}: {error.strerror}") from error
-    finally:
-        if os.path.exists(beside):  # noqa: PTH110  # pathlib costs 5 ms at start
-            os.unlink(beside)  # noqa: PTH108  # pathlib costs 5 ms at start
-    return size

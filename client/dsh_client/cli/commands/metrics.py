@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from typing import TYPE_CHECKING
 
 from dsh_client.cli.context import UsageError
 from dsh_client.cli.values import as_object
+from dsh_client.cli.writing import STANDARD_OUTPUT, write_file
 from dsh_protocol.errors import EXIT_FAILURE, EXIT_OK
 
 if TYPE_CHECKING:
@@ -15,13 +14,17 @@ if TYPE_CHECKING:
 
     from dsh_client.cli.context import Context
 
+_FOR_THE_SCRAPER = 0o644
+"""It is another user, and figures hold no content."""
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare what `metrics` takes."""
     parser.add_argument(
         "--textfile",
         metavar="PATH",
-        help="write them to PATH, whole or not at all (for node_exporter: a name that ends in .prom)",
+        help="write them to PATH, whole or not at all (for node_exporter: a name that ends in .prom); into a device or "
+        "FIFO; - prints",
     )
     parser.epilog = "example:\n  dshctl metrics --textfile /var/lib/node_exporter/dshd.prom"
 
@@ -30,9 +33,9 @@ def run(arguments: Namespace, context: Context) -> int:
     """Print the figures, or replace the file by them in one step: a reader never sees half of them."""
     found = as_object(context.call("daemon.metrics"))
     text = str(found.get("text", ""))
-    if arguments.textfile is not None:
+    if arguments.textfile not in {None, STANDARD_OUTPUT}:
         return _write(arguments.textfile, text, context)
-    if context.out.is_table:
+    if context.out.is_table or arguments.textfile is not None:
         for line in text.rstrip("\n").split("\n"):
             context.out.line(line)
     else:
@@ -41,18 +44,9 @@ def run(arguments: Namespace, context: Context) -> int:
 
 
 def _write(path: str, text: str, context: Context) -> int:
-    if not path:
-        raise UsageError("--textfile needs a path")
-    folder, draft = os.path.dirname(path) or ".", None  # noqa: PTH120  # pathlib is not loaded at start
     try:
-        fd, draft = tempfile.mkstemp(prefix=".dshctl-", dir=folder)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(fd, 0o644)  # figures hold no content; the scraper is another user
-        os.replace(draft, path)  # noqa: PTH105  # likewise
-    except OSError as error:
-        if draft is not None and os.path.exists(draft):  # noqa: PTH110  # likewise
-            os.unlink(draft)  # noqa: PTH108  # likewise
-        context.out.note(f"{path!r} cannot be written: {error.strerror}")
-        return EXIT_FAILURE
+        write_file(path, [text.encode()], _FOR_THE_SCRAPER)
+    except UsageError as error:
+        context.out.note(f"dshctl: {error}")
+        return EXIT_FAILURE  # to whoever runs this now and then, a folder that went away is no slip of the pen
     return EXIT_OK
