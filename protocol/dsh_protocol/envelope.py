@@ -17,7 +17,7 @@ from dsh_protocol.errors import (
     InvalidRequestError,
     ParseFailedError,
 )
-from dsh_protocol.jsonscan import Bounds, JsonTextError, Steps, drain, scan_steps
+from dsh_protocol.jsonscan import Bounds, JsonTextError, Steps, drain, scan, scan_steps
 from dsh_protocol.jsonslices import cut_steps, members, opener_of, peek
 from dsh_protocol.jsontext import decode_quickly, decode_steps, encode_fast
 from dsh_protocol.jsontypes import is_array, is_object, is_safe_integer
@@ -37,6 +37,10 @@ _SMALL_LINE_BYTES = 32 * 1024
 _SMALL = Bounds(max_depth=1, max_values=1)
 _SESSION_ID = ("params", "id")
 _NOT_A_REQUEST = "send an object with jsonrpc '2.0', a method, and params as an object"
+_NO_ID = (
+    f"an id is neither null, a whole number nor a string of at most {LONGEST_ID} characters;"
+    " number the calls"
+)
 
 _RULES = {
     "duplicate-key": "a key stands twice in one object",
@@ -137,8 +141,8 @@ def _message(value: Any, limits: Limits) -> Message:
 
 def refuse_unread(line: bytes, error: DshdError) -> Refusal:
     """Refuse a line that there is no memory to read; whose call it was is looked for at its beginning alone."""
-    call_id = peek(members(line[:_HEAD_BYTES]).get("id"), _SMALL)
-    return Refusal(call_id if _is_call_id(call_id) else None, error)
+    call_id, _ = _peek_id(members(line[:_HEAD_BYTES]).get("id"))
+    return Refusal(call_id, error)
 
 
 def encode_result(call_id: CallId, result: Any) -> bytes:
@@ -199,12 +203,8 @@ def _request(value: Any) -> Request | Refusal:
         return Refusal(None, InvalidRequestError(f"a call is not an object; {_NOT_A_REQUEST}"))
     call_id = value.get("id")
     if not _is_call_id(call_id):
-        text = (
-            f"an id is neither null, a whole number nor a string of at most {LONGEST_ID} characters"
-        )
-        return Refusal(None, InvalidRequestError(f"{text}; number the calls"))
-    if isinstance(call_id, float):
-        call_id = int(call_id)
+        return Refusal(None, InvalidRequestError(_NO_ID))
+    call_id = _as_read(call_id)
     if value.get("jsonrpc") != "2.0":
         return Refusal(call_id, InvalidRequestError(f"jsonrpc is not '2.0'; {_NOT_A_REQUEST}"))
     method = value.get("method")
@@ -224,6 +224,12 @@ def _is_call_id(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= LONGEST_ID
     return value is None or is_safe_integer(value)
+
+
+def _as_read(call_id: Any) -> CallId:
+    """An id by which calls are found: `1.0` is 1."""
+    found: CallId = int(call_id) if isinstance(call_id, float) else call_id
+    return found
 
 
 def _unknown(method: str) -> DshdError | None:
@@ -270,11 +276,11 @@ def _refuse_call(text: bytes, error: JsonTextError, limits: Limits) -> Refusal:
     # Looking at all of a large one is what must not happen; whose call it is, is mostly said first.
     wide = error.rule == "too-many-values"
     found = members(text[: _HEAD_BYTES if wide else _SMALL_LINE_BYTES])
-    call_id = peek(found.get("id"), _SMALL)
-    if not _is_call_id(call_id):
-        call_id = None
+    call_id, is_id = _peek_id(found.get("id"))
     method = peek(found.get("method"), _SMALL)
     answer = _defect(error, method, limits)
+    if not is_id and not wide and error.path[:1] != ("id",):
+        answer = InvalidRequestError(_NO_ID)
     if "id" in found or not isinstance(method, str) or error.path[:1] != ("params",):
         return Refusal(call_id, answer)
     params = members(found.get("params", b""))
@@ -287,6 +293,17 @@ def _refuse_call(text: bytes, error: JsonTextError, limits: Limits) -> Refusal:
         session_id=session_id if isinstance(session_id, str) else None,
         writer=writer if isinstance(writer, str) else None,
     )
+
+
+def _peek_id(text: bytes | None) -> tuple[CallId, bool]:
+    """An id that is not read yet, null where there is none; and whether what stands there may be one."""
+    if text is None:
+        return None, True
+    try:
+        call_id = scan(text, _SMALL)
+    except JsonTextError:
+        return None, False
+    return (_as_read(call_id), True) if _is_call_id(call_id) else (None, False)
 
 
 def _not_json(error: JsonTextError) -> DshdError:
@@ -307,13 +324,19 @@ def _too_many(limits: Limits) -> DshdError:
 
 
 def _defect(error: JsonTextError, method: Any, limits: Limits) -> DshdError:
-    """The answer to a defect, by the place where it stands; an unknown method comes first."""
+    """The answer to a defect: what makes it no request comes first, then an unknown method, then the place."""
     if error.rule in ("not-json", "not-utf8"):
         return _not_json(error)
     if error.rule == "too-many-values":
         return _too_many(limits)
-    unknown = _unknown(method) if isinstance(method, str) else None
+    unknown = _unknown(method) if isinstance(method, str) and not _is_no_request(error) else None
     return unknown or _placed(error, method, limits)
+
+
+def _is_no_request(error: JsonTextError) -> bool:
+    """Whether a defect is one of the call, not of its parameters; what is too deep is so wherever but in the id."""
+    place = error.path[:1]
+    return place == ("id",) or (place != ("params",) and error.rule != "too-deep")
 
 
 def _placed(error: JsonTextError, method: Any, limits: Limits) -> DshdError:
@@ -327,12 +350,10 @@ def _placed(error: JsonTextError, method: Any, limits: Limits) -> DshdError:
             return EventInvalidError(
                 f"event {index} is refused: {reason} ('{place}')", index=index, **facts
             )
-        case ("params", *_):
-            return InvalidParamsError(f"'{place}' is refused: {reason}", **facts)
-        case _ if error.rule == "too-deep":
-            return InvalidParamsError(f"'{place}' is refused: {reason}", **facts)
-        case _:
+        case _ if _is_no_request(error):
             return InvalidRequestError(f"'{place}' is refused: {reason}", **facts)
+        case _:
+            return InvalidParamsError(f"'{place}' is refused: {reason}", **facts)
 
 
 def _takes_events(method: Any) -> bool:

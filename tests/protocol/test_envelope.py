@@ -149,14 +149,50 @@ def test_an_id_spelled_1_0_is_the_number_1() -> None:
         "[]",
         "1.5",
         "1152921504606846976",
+        "9007199254740992",
         "-0",
         "1e400",
         '"\\ud800"',
+        '{"a":1,"a":2}',
+        "[" * 80 + "]" * 80,
         '"' + "x" * 257 + '"',
     ],
 )
-def test_anything_else_is_no_id_and_answered_with_null(call_id: str) -> None:
-    assert kind_and_id(call("{}", call_id=f'"id":{call_id},')) == ("INVALID_REQUEST", None)
+@pytest.mark.parametrize("method", ["session.append", "no.such.method", ""])
+@pytest.mark.parametrize(
+    "params", ["{}", "[]", "7", '{"events":[{"data":-0}]}', '{"x":' + "[" * 80 + "]" * 80 + "}"]
+)
+def test_anything_else_is_no_id_and_makes_the_whole_an_invalid_request(
+    call_id: str, method: str, params: str
+) -> None:
+    for text in (
+        f'{{"jsonrpc":"2.0","id":{call_id},"method":"{method}","params":{params}}}',
+        f'{{"params":{params},"method":"{method}","id":{call_id},"jsonrpc":"2.0"}}',
+    ):
+        assert kind_and_id(text) == ("INVALID_REQUEST", None)
+        (item,) = batch_of(text).items
+        assert isinstance(item, Refusal)
+        assert (item.error.kind, item.id, item.notification) == ("INVALID_REQUEST", None, False)
+
+
+def batch_of(text: str) -> Batch:
+    got = parse(f"[{text}]")
+    assert isinstance(got, Batch)
+    return got
+
+
+def test_the_id_of_a_refused_call_is_spelled_as_that_of_a_good_one() -> None:
+    got = refusal(call('{"x":-0}', call_id='"id":1.0,'))
+    assert encode_error(got.id, got.error).startswith(b'{"jsonrpc":"2.0","id":1,')
+
+
+@pytest.mark.parametrize("method", ["daemon.status", "no.such.method"])
+@pytest.mark.parametrize("member", ['"x":-0', '"x":1e400', '"jsonrpc":"2.0"', '"y":"\\ud800"'])
+def test_a_defect_beside_the_parameters_makes_it_an_invalid_request_whatever_the_method(
+    method: str, member: str
+) -> None:
+    text = f'{{"jsonrpc":"2.0","id":7,{member},"method":"{method}"}}'
+    assert kind_and_id(text) == ("INVALID_REQUEST", 7)
 
 
 def test_an_id_of_a_megabyte_is_not_sent_back() -> None:
