@@ -35,6 +35,11 @@ WAYS = {
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, daemon: ScriptedDaemon) -> tuple[tuple[str, ...], bytes]:
     """The words in front of the path, and what is to be written."""
+    answer(daemon)
+    return WAYS[request.param]
+
+
+def answer(daemon: ScriptedDaemon) -> None:
     daemon.answers["session.open"] = lambda _: {"session": SESSION, "recovery": None}
     daemon.answers["session.stat"] = lambda _: {"session": SESSION}
     daemon.answers["session.read"] = lambda _: {"events": [], "nextOffset": None, "end": 0}
@@ -157,7 +162,7 @@ def test_a_bundle_goes_to_standard_output_where_that_is_asked_for(
     dshctl: Dshctl, daemon: ScriptedDaemon, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    _answer(daemon)
+    answer(daemon)
     words = ("export", "a1", "-f", "bundle")
     assert dshctl(*words).code == 2
     assert dshctl(*words, "--to", str(folder / "x")).code == 0
