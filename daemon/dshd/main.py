@@ -158,7 +158,8 @@ def _add_offline(verify: argparse.ArgumentParser, salvage: argparse.ArgumentPars
         "target",
         metavar="PATH|ID",
         nargs="?",
-        help="a log file, a session's folder, a session's id, or a root (default: the whole root)",
+        help="a log file, a session's folder or its id, a project's folder in a root, or a root "
+        "(default: the whole root)",
     )
     salvage.add_argument(
         "target", metavar="PATH|ID", help="a log file, a session's folder, or a session's id"

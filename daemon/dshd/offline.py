@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 from dsh_protocol.errors import (
+    EXIT_CANNOT_START,
     EXIT_FAILURE,
     EXIT_NO_SUCH_SESSION,
     EXIT_OK,
@@ -25,10 +26,10 @@ from dsh_protocol.errors import (
 from dsh_protocol.ids import new_session_id
 from dshd.sessions.fold import Fold
 from dshd.sessions.surface import SurfaceDefectError
-from dshd.storage.jsonl.layout import LOG_NAMES, is_project
 from dshd.storage.jsonl.lock import lock_root
 from dshd.storage.jsonl.restore import restore
 from dshd.storage.jsonl.salvage import salvage
+from dshd.storage.jsonl.targets import Sessions, sessions_of
 from dshd.storage.jsonl.verify import Looker, shown, verify, verify_root
 
 if TYPE_CHECKING:
@@ -92,15 +93,21 @@ def new_judge() -> Judge:
 
 
 def run_verify(flags: argparse.Namespace, root: Path) -> int:
-    """Check a session, or all under a root, and print what was found; exit 0 only where all is whole."""
+    """Check a session, or all of a root or project, and print what was found; exit 0 only where all is whole."""
     meter = Meter(sys.stderr)
     looker = Looker(new_judge, meter.show)
     target: str | None = flags.target
-    if target is None or _is_root(target):
-        found = verify_root(Path(target or root), looker, meter.begin)
-        meter.clear()
-        return _say(found.to_json() if flags.json else found.to_text(), whole=found.whole)
-    report = verify(target, root, looker)
+    try:
+        many = Sessions(root) if target is None else sessions_of(target, root)
+        if many is not None:
+            found = verify_root(many, looker, meter.begin)
+            if not os.path.isdir(many.root):  # noqa: PTH112  # a root that goes away meanwhile is not whole either
+                return _refuse(f"there is no root {str(many.root)!r}", EXIT_CANNOT_START)
+            meter.clear()
+            return _say(found.to_json() if flags.json else found.to_text(), whole=found.whole)
+    except DshdError as error:  # of the root itself, or of the search for an id
+        return _refuse(error.message, EXIT_CANNOT_START if target is None else error.exit_code)
+    report = verify(str(target), root, looker)
     meter.clear()
     said = _say(report.to_json() if flags.json else report.to_text(), whole=report.whole)
     if any(finding.kind == SessionNotFoundError.kind for finding in report.findings):
@@ -108,12 +115,9 @@ def run_verify(flags: argparse.Namespace, root: Path) -> int:
     return said
 
 
-def _is_root(target: str) -> bool:
-    """Whether a path is a directory of projects, not of one session."""
-    path = Path(target)
-    if not path.is_dir() or any((path / name).exists() for name in LOG_NAMES):
-        return False
-    return os.sep in target or any(is_project(entry.name) for entry in path.iterdir())
+def _refuse(text: str, code: int) -> int:
+    sys.stderr.write(f"dshd: {shown(text)}; name another with --root or $DSHD_ROOT\n")
+    return code
 
 
 def run_salvage(flags: argparse.Namespace, root: Path) -> int:

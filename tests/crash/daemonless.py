@@ -21,7 +21,7 @@ from dsh_protocol.events import Header
 from dsh_protocol.limits import DEFAULT_LIMITS
 from dshd.metrics import Metrics
 from dshd.sessions import recovering
-from dshd.sessions.asked import Asked
+from dshd.sessions.asked import Asked, Caller
 from dshd.sessions.claims import Taker
 from dshd.sessions.forks import fork
 from dshd.sessions.registry import Registry
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _STOP_S = 5.0
+_PATIENT = Caller(lambda _: None, lambda: False, lambda: None)
 
 
 class Rooms:
@@ -91,7 +92,7 @@ class Rooms:
     async def recover(self, client: int, session: str, handle: Handle) -> int:
         with _refusals():
             live = self._live(session)
-            found = await recovering.recover(live, handle.writer, lambda: None, now_ms())
+            found = await recovering.recover(live, handle.writer, _PATIENT, now_ms())
         return int(found["nextSeq"])
 
     async def close(self, client: int, session: str, handle: Handle) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -191,10 +192,11 @@ def test_a_cancel_that_names_no_id_is_refused_alone_and_in_a_batch(
         assert answer["error"]["data"]["path"] == "params.id"
 
 
-def cancel_when_admitted(one: Connection, other: Connection, call: dict[str, Any]) -> Any:
-    """Send a call, cancel it as soon as another connection sees its events admitted, and return the answer."""
+def cancel_when_admitted(one: Connection, other: Connection, *calls: dict[str, Any]) -> Any:
+    """Send calls, cancel the first as soon as another connection sees its events admitted, and return its answer."""
+    call = calls[0]
     session_id, seq = call["params"]["id"], call["params"]["expectedSeq"]
-    one.send_together(call)
+    one.send_together(*calls)
     while other.call("session.read", id=session_id, offset=seq)["events"] == []:
         pass
     one.notify("$/cancelRequest", id=call["id"])
@@ -206,12 +208,53 @@ def test_what_a_cancelled_call_had_admitted_stays_and_the_answer_says_so(
 ) -> None:
     with Connection(slow_disk.socket) as one, Connection(slow_disk.socket) as other:
         handle = turns.begin_turn(one, "slow request")
-        asked = {**handle, "events": [events.chunk()], "expectedSeq": 4}
+        first = one.send("checkpoint.request", **handle, events=[events.chunk()], expectedSeq=4)
+        time.sleep(
+            0.1
+        )  # its sync has begun, by the real clock; the next call waits for the next one
+        asked = {**handle, "events": [events.chunk()], "expectedSeq": 5}
         answer = cancel_when_admitted(one, other, one.request("checkpoint.request", **asked))
         assert answer["error"]["data"]["kind"] == "CANCELLED"
-        assert answer["error"]["data"]["admitted"] == {"firstSeq": 4, "nextSeq": 5}
+        assert answer["error"]["data"]["admitted"] == {"firstSeq": 5, "nextSeq": 6}
+        assert one.result(first)["durableSeq"] == 5
         flushed = one.call("session.flush", **handle)
-        assert flushed["durableSeq"] == flushed["nextSeq"] == 5
+        assert flushed["durableSeq"] == flushed["nextSeq"] == 6
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("checkpoint.request", {"events": [events.chunk()]}),
+        ("checkpoint.postStep", {"events": [events.step_end()]}),
+        ("session.flush", {}),
+    ],
+)
+def test_a_call_whose_batch_is_being_written_is_not_cancelled_any_more(
+    slow_disk: DaemonProcess, method: str, params: dict[str, Any], fresh_id: str
+) -> None:
+    with Connection(slow_disk.socket) as one, Connection(slow_disk.socket) as other:
+        handle = turns.begin_turn(one, f"slow {fresh_id}")
+        if method == "session.flush":
+            one.call("session.append", **handle, events=[events.chunk()], expectedSeq=4)
+        call = one.send(method, **handle, **params)
+        while other.call("session.read", id=handle["id"], offset=4)["events"] == []:
+            pass
+        time.sleep(0.1)  # the sync has begun, by the real clock
+        one.notify("$/cancelRequest", id=call)
+        assert one.result(call)["durableSeq"] == 5
+
+
+def test_a_tool_that_is_asked_for_again_while_it_is_written_gets_the_one_decision(
+    slow_disk: DaemonProcess,
+) -> None:
+    with Connection(slow_disk.socket) as one, Connection(slow_disk.socket) as other:
+        handle = turns.begin_turn(one, "slow decision", "x")
+        asked = {**handle, **turns.tool("x"), "expectedSeq": 5}
+        calls = [one.request("checkpoint.tool", **asked) for _ in range(40)]
+        answers = [cancel_when_admitted(one, other, *calls)["result"]]
+        answers += [one.result(again["id"]) for again in calls[1:]]
+        assert {answer["decision"] for answer in answers} == {"ABORTED_BEFORE_DISPATCH"}
+        assert [answer["duplicate"] for answer in answers] == [False, *[True] * 39]
 
 
 def test_a_tool_cancelled_while_its_start_is_written_is_aborted_before_its_dispatch(

@@ -170,3 +170,25 @@ def test_a_flush_is_shared_by_all_who_wait_for_it(
     assert figure(shared_daemon, "dshd_flushes_total") - before == 1
     for one in others:
         one.close()
+
+
+def test_what_looks_like_a_repetition_needs_the_condition_all_the_same(
+    connection: Connection, fresh_id: str
+) -> None:
+    writer = connection.call("session.create", id=fresh_id, cwd="/w")["writer"]
+    handle = {"id": fresh_id, "writer": writer}
+    begun = {"events": [events.turn_start()], "expectedSeq": 0}
+    connection.call("session.append", **handle, **begun)
+    check_refused(connection, "checkpoint.request", handle, 1, **begun)
+    check_refused(connection, "checkpoint.request", handle, 1, expectedSeq=0)
+    rest = {"events": turns.opening()[1:], "expectedSeq": 1}
+    connection.call("session.append", **handle, **rest)
+    check_refused(connection, "checkpoint.postStep", handle, 4, **rest)
+    again = connection.call("checkpoint.request", **handle, **rest)
+    assert again["nextSeq"] == again["durableSeq"] == 4
+    ended = {"events": [events.step_end()], "expectedSeq": 4}
+    connection.call("checkpoint.postStep", **handle, **ended)
+    connection.call("checkpoint.turnEnd", **handle, reason={"kind": "completed"})
+    check_refused(connection, "checkpoint.request", handle, 6, expectedSeq=4)
+    assert connection.call("checkpoint.request", **handle, **rest)["nextSeq"] == 4
+    assert connection.call("checkpoint.postStep", **handle, **ended)["nextSeq"] == 5

@@ -273,6 +273,29 @@ def test_a_daemon_that_is_gone_answers_no_checkpoint(daemon: DaemonProcess) -> N
         assert turns.types(read_all(one, "s"))[-1] == "assistant/message"
 
 
+def test_after_a_recovery_that_failed_nothing_is_appended_before_the_repairs_were_told(
+    full: DaemonProcess, disk: TinyDisk
+) -> None:
+    calls = [secrets.token_hex(16) for _ in range(300)]  # whose closers fit into no block's rest
+    with full.connect() as one:
+        turns.begin_turn(one, "s", *calls)
+    with full.connect() as one:
+        opened = one.call("session.open", id="s", access="write", takeover=True)
+        handle = {"id": "s", "writer": opened["writer"]}
+        disk.fill()
+        assert one.refusal("session.recover", **handle).kind == "NO_SPACE"
+        for _ in range(2):
+            refused = one.refusal("session.append", **handle, events=[events.title()])
+            assert refused.kind == "RECOVERY_REQUIRED"
+            assert (refused.facts["openTurn"], refused.facts["pendingCalls"]) == (1, calls)
+        disk.free()
+        recovery = one.call("session.recover", **handle)
+        assert [repair["callId"] for repair in recovery["repairs"]] == calls
+        one.call("session.append", **handle, events=[events.title()])
+        stored = turns.types(read_all(one, "s"))
+        assert stored.count("turn/end") == stored.count("session/end-seed") == 1
+
+
 def test_sigterm_over_a_full_disk_ends_in_seconds_and_names_what_was_not_written(
     full: DaemonProcess, disk: TinyDisk
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from dshd.sessions.closers import closers
 from dshd.sessions.fold import Fold
+from dshd.sessions.history import within_line
 from dshd.sessions.messages import Transcript, canonical_header, derive
 from dshd.sessions.surface import SurfaceDefectError
 from support.events import assistant, request_header, stored, title, user
@@ -98,3 +99,20 @@ def test_a_header_in_force_leaves_out_what_is_as_good_as_absent() -> None:
     }
     assert canonical_header(bare) == {"config": config}
     assert canonical_header(full) == full
+
+
+def test_of_a_page_the_largest_that_has_no_room_is_left_out_and_named() -> None:
+    page: dict[str, Any] = {
+        "messages": [],
+        "requestHeader": {"system": "x" * 500},
+        "requestContext": None,
+        "recovery": {"repairs": ["y" * 300]},
+        "problem": None,
+        "unanswered": ["z" * 400],
+    }
+    assert within_line(page, 1500) == page
+    one_less = within_line(page, 1000)
+    assert one_less == {**page, "requestHeader": None, "leftOut": ["requestHeader"]}
+    least = within_line(page, -1)
+    assert least["leftOut"] == ["requestHeader", "unanswered", "recovery"]
+    assert (least["recovery"], least["problem"], "unanswered" in least) == (None, None, False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dshd.rpc.making import Making
-from dshd.sessions.checkpoints import Caller
+from dshd.sessions.asked import Caller
 from dshd.sessions.claims import Taker
 
 if TYPE_CHECKING:
@@ -87,6 +87,6 @@ class Context:
     call: Call
 
     def caller(self) -> Caller:
-        """The call as checkpoints see it."""
+        """The call as sessions see it."""
         call = self.call
         return Caller(call.note_admission, call.is_cancelled, call.hold_cancel)

@@ -101,3 +101,18 @@ class Admission:
     def facts(self) -> dict[str, int]:
         """The fact `admitted` of an error."""
         return {"firstSeq": self.first_seq, "nextSeq": self.next_seq}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What is told to, and asked of, the call that is served.
+
+    Attributes:
+        admitted: To be called when the call's events have their seqs: the connection's next call may come in.
+        cancelled: Whether a cancel has been read.
+        hold_cancel: From here on a cancel only sets that flag.
+    """
+
+    admitted: Callable[[Admission], None]
+    cancelled: Callable[[], bool]
+    hold_cancel: Callable[[], None]

@@ -6,8 +6,11 @@ runs on `DISPATCH` alone.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
+
+import trio
 
 from dsh_protocol import jsontext
 from dsh_protocol.errors import DshdError, EventInvalidError, WriterLostError
@@ -15,31 +18,16 @@ from dsh_protocol.ids import idempotency_key
 from dshd.sessions import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from dsh_protocol.events import Event
-    from dshd.sessions.asked import Admission, Asked
+    from dshd.sessions.asked import Admission, Asked, Caller
     from dshd.sessions.fold import Call, Fold
     from dshd.sessions.session import Session
 
 DISPATCH = "DISPATCH"
 ABORTED = "ABORTED_BEFORE_DISPATCH"
 _ABORTED_TEXT = "tool call aborted before dispatch"
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """What a checkpoint needs to know of the call it serves.
-
-    Attributes:
-        admitted: To be called when the call's events have their seqs: the connection's next call may come in.
-        cancelled: Whether a cancel has been read.
-        hold_cancel: From here on a cancel only sets that flag.
-    """
-
-    admitted: Callable[[Admission], None]
-    cancelled: Callable[[], bool]
-    hold_cancel: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +95,22 @@ async def checkpoint(session: Session, writer: str, asked: Asked, caller: Caller
     """Admit `asked` with its condition and wait until everything up to its end is durable."""
     admission = await session.admit(writer, asked)
     claim = session.require_writer(writer)
+    if admission.duplicate:
+        _check_again(session, asked, admission)
     caller.admitted(admission)
-    await session.wait_durable(claim, admission)
+    await session.wait_durable(claim, admission, begun=caller.hold_cancel)
     return {"nextSeq": admission.next_seq, "durableSeq": session.durable_seq}
+
+
+def _check_again(session: Session, asked: Asked, admission: Admission) -> None:
+    """Demand the condition of a repeated checkpoint, too, where the log still stands at its place.
+
+    It may be no repetition: its events may have come by another call, and one without events proves nothing. Where the
+    log has gone on, the present state says nothing about events that were found at their place.
+    """
+    there = asked.count == 0 or admission.next_seq == session.fold.next_seq
+    if there and asked.then is not None and asked.added is None:
+        asked.then(session.fold)
 
 
 def ends_turn(reason: dict[str, Any]) -> Callable[[Event], bool]:
@@ -173,17 +174,34 @@ async def checkpoint_tool(
     claim = session.require_writer(writer)
     if start.parent_call_id is not None:
         caller.admitted(admission)
-        return _decide(session, start.call_id, admission, aborted=False)
+        return await _decided(session, start.call_id, admission)
     caller.hold_cancel()
-    caller.admitted(admission)
+    with _deciding(session, admission, caller):
+        caller.admitted(admission)
+        try:
+            await session.wait_durable(claim, admission, begun=caller.hold_cancel)
+        except WriterLostError:
+            raise
+        except DshdError as error:
+            raise error.with_facts(result=error_result(error)) from None
+    return await _decided(session, start.call_id, admission)
+
+
+@contextmanager
+def _deciding(session: Session, admission: Admission, caller: Caller) -> Generator[None]:
+    """Keep whoever asks again waiting until the first call has its decision: there is one, and a cancel is in it."""
+    if admission.duplicate:
+        yield
+        return
+    call_seq = admission.next_seq - 1
+    decided = session.undecided[call_seq] = trio.Event()
     try:
-        await session.wait_durable(claim, admission)
-    except WriterLostError:
-        raise
-    except DshdError as error:
-        raise error.with_facts(result=error_result(error)) from None
-    aborted = caller.cancelled() and not admission.duplicate
-    return _decide(session, start.call_id, admission, aborted=aborted)
+        yield
+    finally:
+        if caller.cancelled():
+            session.aborted_calls.add(call_seq)
+        del session.undecided[call_seq]
+        decided.set()
 
 
 def parse_arguments(call_id: str, arguments: str) -> Any:
@@ -202,12 +220,11 @@ def parse_arguments(call_id: str, arguments: str) -> Any:
         ) from error
 
 
-def _decide(
-    session: Session, call_id: str, admission: Admission, *, aborted: bool
-) -> dict[str, Any]:
+async def _decided(session: Session, call_id: str, admission: Admission) -> dict[str, Any]:
     call_seq = admission.next_seq - 1
-    if aborted:
-        session.aborted_calls.add(call_seq)
+    undecided = session.undecided.get(call_seq)
+    if undecided is not None:
+        await undecided.wait()
     aborted = call_seq in session.aborted_calls
     header = session.header
     return {

@@ -16,7 +16,7 @@ from dsh_protocol.errors import DshdError, InternalFaultError
 from dshd.sessions.threads import AbandonedError, Errand, out_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dsh_protocol.events import Event
     from dshd.storage.store import HolderRecord, SessionHandle
@@ -58,8 +58,13 @@ class _Waiter:
     materialise: bool
     came_after: int
     losable: bool
+    begun: Callable[[], None] | None
     done: trio.Event = field(default_factory=trio.Event)
     error: DshdError | None = None
+
+    def begin(self) -> None:
+        if self.begun is not None:
+            self.begun()
 
     def release(self, error: DshdError | None = None) -> None:
         self.error = error
@@ -95,6 +100,7 @@ class Drain:
         self._holder = holder
         self._waiters: list[_Waiter] = []
         self._attempts = 0
+        self._writing = 0
         self._deadline: float | None = None
         self._kick = trio.Event()
         self._errand: Errand[None] | None = None
@@ -126,7 +132,12 @@ class Drain:
             self._kick.set()
 
     async def wait_durable(
-        self, target: int, *, materialise: bool = False, losable: bool = True
+        self,
+        target: int,
+        *,
+        materialise: bool = False,
+        losable: bool = True,
+        begun: Callable[[], None] | None = None,
     ) -> None:
         """Wait until every event with `seq < target` is durable, and start an attempt for them.
 
@@ -137,14 +148,17 @@ class Drain:
             target: A next seq.
             materialise: Also wait until the log exists on disk.
             losable: Whether `lose_waiters` ends this wait.
+            begun: Called when what is waited for is being written: from here on the outcome is the disk's.
 
         Raises:
             DshdError: The attempt failed. The batch is back at the head of the queue.
         """
         if self._served(target, materialise=materialise):
             return
-        waiter = _Waiter(target, materialise, self._attempts, losable)
+        waiter = _Waiter(target, materialise, self._attempts, losable, begun)
         self._waiters.append(waiter)
+        if target <= self._writing:
+            waiter.begin()
         self._kick.set()
         try:
             await waiter.done.wait()
@@ -211,6 +225,9 @@ class Drain:
         self._attempts += 1
         self._deadline = None
         batch = list(self.pending)
+        self._writing = self.next_seq
+        for waiter in self._waiters:
+            waiter.begin()
         if batch or not self._handle.materialised:
             self._errand = Errand()
             try:
@@ -230,6 +247,7 @@ class Drain:
 
     def _succeed(self, batch: list[Event], seconds: float) -> None:
         count = len(batch)
+        self._writing = 0
         self.durable_seq += count
         del self.pending[:count]
         size = sum(self._sizes[:count])
@@ -247,6 +265,7 @@ class Drain:
 
     def _fail(self, error: DshdError, seconds: float) -> None:
         self.failure = error
+        self._writing = 0
         self._deadline = None
         for waiter in list(self._waiters):
             if waiter.came_after < self._attempts:

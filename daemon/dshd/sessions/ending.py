@@ -47,8 +47,8 @@ def unwritten_error(left: Sequence[Session]) -> DshdError:
     failure = left[0].drain.failure or WriteFailedError("the disk does not answer")
     more = f", and what {len(left) - 1} others have," if len(left) > 1 else ""
     return type(failure)(
-        f"what session '{left[0].id}' has from seq {left[0].durable_seq} on{more} is not on disk and is given up, for the"
-        f" daemon stops all the same: {failure.message}",
+        f"what session '{left[0].id}' has from seq {left[0].durable_seq} on{more} is not on disk and is given up,"
+        f" for the daemon stops all the same: {failure.message}",
         **{**failure.facts, "sessions": spans[:_MOST_TOLD]},
     )
 

@@ -20,12 +20,14 @@ from dsh_protocol.errors import (
     LogCorruptError,
     SessionNotFoundError,
 )
+from dsh_protocol.jsontext import encode_fast
+from dsh_protocol.limits import DEFAULT_LIMITS
 from dshd.sessions import closers
 from dshd.sessions.claims import holder_alive
 from dshd.sessions.fold import Fold
 from dshd.sessions.folding import surface_problem
 from dshd.sessions.messages import Transcript
-from dshd.sessions.reading import LARGEST_PAGE_BYTES, in_reader, snapshot
+from dshd.sessions.reading import ENVELOPE_BYTES, LARGEST_PAGE_BYTES, in_reader, snapshot
 from dshd.sessions.recovering import preview, recovery
 from dshd.sessions.surface import SurfaceDefectError
 from dshd.sessions.unanswered import Unanswered, reports
@@ -40,6 +42,11 @@ if TYPE_CHECKING:
     from dshd.sessions.session import Session
     from dshd.sessions.unanswered import Answer
     from dshd.storage.store import Problem
+
+
+MOST_BYTES = DEFAULT_LIMITS.max_line_bytes - ENVELOPE_BYTES
+"""Of a page, with all that stands beside its messages."""
+_BESIDE = ("requestHeader", "requestContext", "recovery", "unanswered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +166,26 @@ def _history(
         "recovery": recovery,
         "problem": None if problem is None else problem_of(problem),
     }
-    given = history.messages[page.offset : following]
-    told = _told(answers, given, header)
-    return {**result, "unanswered": told} if told else result
+    told = _told(answers, history.messages[page.offset : following], header)
+    if told:
+        result["unanswered"] = told
+    size = sum(map(len, texts[: len(shown)])) + len(shown)
+    return within_line(result, MOST_BYTES - size)
+
+
+def within_line(result: dict[str, Any], room: int) -> dict[str, Any]:
+    """Leave out of a page, the largest first, what has no room beside its messages; `leftOut` names it."""
+    sizes = {key: len(encode_fast(result[key])) for key in _BESIDE if result.get(key) is not None}
+    left_out: list[str] = []
+    while sizes and sum(sizes.values()) > room:
+        largest = max(sizes, key=sizes.__getitem__)
+        del sizes[largest]
+        left_out.append(largest)
+    if not left_out:
+        return result
+    kept = {key: value for key, value in result.items() if key not in left_out}
+    nulls = dict.fromkeys(key for key in left_out if key != "unanswered")
+    return {**kept, **nulls, "leftOut": left_out}
 
 
 def _told(

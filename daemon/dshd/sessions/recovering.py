@@ -13,9 +13,8 @@ from dsh_protocol.errors import LogChangedError, RecoveryRequiredError, SessionS
 from dshd.sessions import closers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dsh_protocol.events import Event, Header
+    from dshd.sessions.asked import Caller
     from dshd.sessions.fold import Fold
     from dshd.sessions.session import Session
 
@@ -35,24 +34,24 @@ def recovery(session: Session) -> dict[str, Any] | None:
     }
 
 
-async def recover(
-    session: Session, writer: str, admitted: Callable[[], None], now: int
-) -> dict[str, Any]:
+async def recover(session: Session, writer: str, caller: Caller, now: int) -> dict[str, Any]:
     """Close the interrupted turn, durably, and say what each unanswered call needs.
 
     Repeated, also by a later holder, it gives the same again until the next `turn/start`. A recover whose flush
-    fails keeps its closers queued; a retry adds nothing.
+    fails, or that is cancelled, keeps its closers queued, and nothing can be appended before one has told the
+    repairs; a retry adds no event.
 
     Args:
         session: Whose turn.
         writer: Proves the claim.
-        admitted: Called when the closers have their seqs.
+        caller: Told when the closers have their seqs.
         now: The end-seed's time.
     """
     claim = session.require_writer(writer)
     admission = session.admit_closers(_closing(session, now) if session.recovery_due else [])
-    admitted()
-    await session.wait_durable(claim, admission)
+    caller.admitted(admission)
+    await session.wait_durable(claim, admission, begun=caller.hold_cancel)
+    session.recovery_untold = False
     found = recovery(session) or {
         "committed": True,
         "repairs": [],
@@ -89,15 +88,17 @@ def preview(fold: Fold, header: Header) -> dict[str, Any]:
 
 
 def recovery_required(session: Session) -> RecoveryRequiredError:
-    """The refusal of an append while the last turn is interrupted and not closed."""
+    """The refusal of an append while the last turn is interrupted, until a recover has said what its calls need."""
     fold = session.fold
-    calls = list(fold.pending)
+    turn, calls = fold.open_turn, list(fold.pending)
+    if session.recovery_untold and fold.committed is not None:
+        turn, calls = fold.last_turn, [call.call_id for call in fold.committed.calls]
     asked = f" with {len(calls)} unanswered calls" if calls else ""
     return RecoveryRequiredError(
-        f"session '{session.id}': turn {fold.open_turn} was interrupted{asked};"
+        f"session '{session.id}': turn {turn} was interrupted{asked};"
         " call session.recover before appending",
         session=session.id,
-        openTurn=fold.open_turn,
+        openTurn=turn,
         pendingCalls=calls,
     )
 

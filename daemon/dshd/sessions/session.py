@@ -66,8 +66,10 @@ class Session:
         self.reservation: HolderRecord | None = None
         self.labels: Labels | None = None
         self.recovery_due = False
+        self.recovery_untold = False
         self.end_seed_due = False
         self.aborted_calls: set[int] = set()
+        self.undecided: dict[int, trio.Event] = {}
         self.updated_at = now_ms()
         self.keeper = Keeper()
         self.retired = trio.Event()
@@ -103,6 +105,7 @@ class Session:
         """
         untouched = self.fold.next_seq == claim.base_seq
         self.claim = claim
+        self.recovery_untold = self.recovery_untold and resumed
         self.holder_record = None
         self.recovery_due = self.fold.open_turn is not None and (untouched or not resumed)
         self.end_seed_due = (
@@ -154,7 +157,7 @@ class Session:
         if failed is not None:
             claim.notification_error = None
             raise failed.with_facts(notification=True, nextSeq=self.next_seq)
-        if self.recovery_due:
+        if self.recovery_due or self.recovery_untold:
             raise recovery_required(self)
         if isinstance(self.drain.failure, SessionSealedError | LogChangedError):
             raise self.drain.failure.with_facts()
@@ -216,6 +219,7 @@ class Session:
         first = self.admitted_seq
         if events:
             self.recovery_due = self.end_seed_due = False
+            self.recovery_untold = True
             self._queue(events, len(jsontext.encode_decoded(events)))
         return Admission(first, self.admitted_seq)
 
@@ -258,8 +262,19 @@ class Session:
         """The seq after the last admitted event; a reserved end-seed does not count."""
         return self.drain.next_seq
 
-    async def wait_durable(self, claim: Claim, admission: Admission | None = None) -> None:
+    async def wait_durable(
+        self,
+        claim: Claim,
+        admission: Admission | None = None,
+        *,
+        begun: Callable[[], None] | None = None,
+    ) -> None:
         """Wait until what was admitted up to now, or up to the end of `admission`, is durable.
+
+        Args:
+            claim: Of the caller.
+            admission: What it was given.
+            begun: Called when it is being written: a cancel comes too late from here on.
 
         Raises:
             WriterLostError: The handle ended while waiting.
@@ -269,7 +284,7 @@ class Session:
         if admission is not None:
             target = min(target, admission.next_seq)
         try:
-            await self.drain.wait_durable(target, materialise=admission is None)
+            await self.drain.wait_durable(target, materialise=admission is None, begun=begun)
         except WriterLostError:
             raise
         except DshdError as error:
@@ -279,12 +294,14 @@ class Session:
         if self.claim is not claim or claim.lost:
             raise writer_lost(self.id, "the write handle ended while this call waited")
 
-    async def flush(self, writer: str, admitted: Callable[[], None]) -> tuple[int, int]:
+    async def flush(
+        self, writer: str, admitted: Callable[[], None], begun: Callable[[], None]
+    ) -> tuple[int, int]:
         """Make everything admitted durable, the bare log of an empty session too. Return next and durable seq."""
         claim = self._require_unfailed(writer)
         next_seq = self.next_seq
         admitted()
-        await self.wait_durable(claim)
+        await self.wait_durable(claim, begun=begun)
         return next_seq, self.durable_seq
 
     def _require_unfailed(self, writer: str) -> Claim:

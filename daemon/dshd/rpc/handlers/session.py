@@ -68,7 +68,7 @@ async def open_session(context: Context, params: methods.OpenParams) -> dict[str
     )
     assert session.claim is not None  # noqa: S101  # it was just taken
     recovery = recovering.recovery(session)
-    if continued is not None and not session.recovery_due:
+    if continued is not None and not (session.recovery_due or session.recovery_untold):
         recovery = None
     for repair in (recovery or {}).get("repairs", ()):
         services.metrics.inc("dshd_repairs", code=repair["code"])
@@ -96,7 +96,8 @@ async def append(context: Context, params: methods.AppendParams) -> dict[str, An
 async def flush(context: Context, params: methods.FlushParams) -> dict[str, Any]:
     """Make everything admitted durable."""
     session = context.services.registry.writable(params.id)
-    next_seq, durable_seq = await session.flush(params.writer, context.call.note_admitted)
+    call = context.call
+    next_seq, durable_seq = await session.flush(params.writer, call.note_admitted, call.hold_cancel)
     return {"nextSeq": next_seq, "durableSeq": durable_seq}
 
 
@@ -105,7 +106,7 @@ async def recover(context: Context, params: methods.RecoverParams) -> dict[str, 
     session = context.services.registry.writable(params.id)
     if session.recovery_due:
         context.services.metrics.inc("dshd_recoveries")
-    return await recovering.recover(session, params.writer, context.call.note_admitted, now_ms())
+    return await recovering.recover(session, params.writer, context.caller(), now_ms())
 
 
 async def close(context: Context, params: methods.CloseParams) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from dshd.storage.jsonl.renumber import LostReferenceError, Renumbering
 from dshd.storage.jsonl.rows import is_object
 from dshd.storage.jsonl.source import Source
 from dshd.storage.jsonl.store import open_store
-from dshd.storage.jsonl.verify import path_of, shown
+from dshd.storage.jsonl.targets import path_of
+from dshd.storage.jsonl.verify import shown
 from dshd.storage.jsonl.vocabulary import parse_header, stored_defect
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def salvage(target: str, root: Path, to: Path, new_id: str | None, looker: Looke
     The caller holds the lock of the root that is written to.
 
     Args:
-        target: As `verify.verify` takes it; of a session with two logs, the path of one.
+        target: As `targets.path_of` takes it; of a session with two logs, the path of one.
         root: Where ids are looked for.
         to: The root that gets the new session.
         new_id: Of the new session; that of the old one by default.

@@ -6,7 +6,6 @@ that is being written at that moment is seen as a torn tail.
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,8 +17,9 @@ import msgspec
 from dsh_protocol.defects import defect_text
 from dsh_protocol.errors import DshdError, SessionNotFoundError
 from dshd.storage.files import READ, RealDisk
+from dshd.storage.jsonl.closed import closed_projects
 from dshd.storage.jsonl.derived import Lineage, lineage_of, read_derived
-from dshd.storage.jsonl.faults import corrupt, read_error, unsafe
+from dshd.storage.jsonl.faults import read_error, unsafe
 from dshd.storage.jsonl.index import SeqIndex
 from dshd.storage.jsonl.layout import (
     LEFTOVER,
@@ -27,14 +27,14 @@ from dshd.storage.jsonl.layout import (
     NEWER_LOG,
     RAW_LOG,
     ZSTD_LOG,
-    check_id,
     decode_segment,
+    encode_segment,
     is_project,
 )
-from dshd.storage.jsonl.root import Root
 from dshd.storage.jsonl.scan import Walk
 from dshd.storage.jsonl.source import Source, read_header
 from dshd.storage.jsonl.store import open_store
+from dshd.storage.jsonl.targets import Sessions, path_of
 from dshd.storage.jsonl.vocabulary import find_problem
 
 if TYPE_CHECKING:
@@ -129,8 +129,7 @@ def verify(target: str, root: Path, looker: Looker = _NOBODY) -> Report:
     """Check one session.
 
     Args:
-        target: The path of a log or of a session's directory, where it has a slash or stands in the file system; else
-            a session's id.
+        target: As `targets.path_of` takes it.
         root: Where ids are looked for.
         looker: Who looks on.
     """
@@ -153,9 +152,11 @@ def verify(target: str, root: Path, looker: Looker = _NOBODY) -> Report:
 
 
 class RootReport(msgspec.Struct, rename="camel", kw_only=True):
-    """What was found under a root: a report for each session, and how many of them are whole.
+    """What was found under a root, or in one project's folder: a report for each session, and how many are whole.
 
     Attributes:
+        whole: Every session is, and every project could be looked into.
+        closed: Projects that could not be: what lies in them is in no list.
         strays: Directories among those of sessions whose names no id has; what lies in them is in no list.
     """
 
@@ -164,6 +165,7 @@ class RootReport(msgspec.Struct, rename="camel", kw_only=True):
     count: int
     whole_count: int
     strays: list[str] = []
+    closed: list[str] = []
     sessions: list[Report]
 
     def to_json(self) -> str:
@@ -176,21 +178,34 @@ class RootReport(msgspec.Struct, rename="camel", kw_only=True):
         """Return what a person wants to know: every session that is not whole, and the count."""
         lines = [one.to_text() for one in self.sessions if not one.whole or one.beside]
         lines += [f"{shown(path)}: ignored, no session is called so" for path in self.strays]
+        lines += [
+            f"{shown(path)}: not looked into, it is no folder of yours that can be read"
+            for path in self.closed
+        ]
         return "\n".join([*lines, f"{self.whole_count} of {self.count} sessions are whole"])
 
 
 def verify_root(
-    root: Path, looker: Looker = _NOBODY, begin: Callable[[int, int], None] | None = None
+    root: Path | Sessions,
+    looker: Looker = _NOBODY,
+    begin: Callable[[int, int], None] | None = None,
 ) -> RootReport:
-    """Check every session under a root, each by itself.
+    """Check every session under a root or in one of its projects, each by itself.
 
     Args:
-        root: The directory of projects.
+        root: The directory of projects; or which of them.
         looker: Who looks on.
         begin: Is told which session of how many is begun.
+
+    Raises:
+        UnsafePathError, WriteFailedError: The root cannot be looked into.
     """
-    store = open_store(root)
-    sessions = sorted(store.list(), key=lambda stored: stored.path)
+    root, project = root if isinstance(root, Sessions) else Sessions(root)
+    sessions = sorted(open_store(root).list(), key=lambda stored: stored.path)
+    if project is not None:
+        names = {path.name for path in project.iterdir()}
+        sessions = [one for one in sessions if encode_segment(one.session_id) in names]
+    closed = [path for path in closed_projects(root) if project in {None, Path(path)}]
     reports: list[Report] = []
     for number, stored in enumerate(sessions):
         if begin is not None:
@@ -205,38 +220,24 @@ def verify_root(
         reports.append(report)
     good = sum(report.whole for report in reports)
     return RootReport(
-        root=str(root),
-        whole=good == len(reports),
+        root=str(project or root),
+        whole=good == len(reports) and not closed,
         count=len(reports),
         whole_count=good,
-        strays=list(_strays(root)),
+        strays=list(_strays(root, project)),
+        closed=closed,
         sessions=reports,
     )
 
 
-def _strays(root: Path) -> Iterator[str]:
+def _strays(root: Path, only: Path | None) -> Iterator[str]:
     with suppress(OSError):
-        for project in sorted(path for path in root.iterdir() if is_project(path.name)):
+        projects = sorted(path for path in root.iterdir() if is_project(path.name))
+        for project in projects if only is None else [only]:
             with suppress(OSError):
                 for path in sorted(project.iterdir()):
                     if decode_segment(path.name) is None and path.is_dir():
                         yield str(path)
-
-
-def path_of(target: str, root: Path) -> str:
-    """Return the path of the log that is meant."""
-    if os.sep not in target and not Path(target).exists():
-        places = Root(os.fspath(root), RealDisk()).find(check_id(target))
-        paths = [f"{Path(root).absolute()}/{place.log}" for place in places]
-    elif Path(target).is_dir():
-        paths = [str(Path(target, name)) for name in LOG_NAMES if Path(target, name).exists()]
-    else:
-        return target
-    if not paths:
-        raise SessionNotFoundError(f"no session {target!r} under {str(root)!r}")
-    if len(paths) > 1:
-        raise corrupt(paths[0], 0, f"the session has several logs: {', '.join(paths)}")
-    return paths[0]
 
 
 def _check(report: Report, looker: Looker) -> None:
