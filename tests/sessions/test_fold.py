@@ -126,26 +126,24 @@ def test_what_was_applied_can_be_taken_back_and_marks_nest() -> None:
     assert state(fold) == before
 
 
-@pytest.mark.parametrize("inner_is_kept", [True, False])
-def test_wherever_groups_begin_and_end_what_is_taken_back_was_never_there(
-    inner_is_kept: bool,
-) -> None:
+@pytest.mark.parametrize("inner", ["kept", "taken back"])
+def test_wherever_groups_begin_and_end_what_is_taken_back_was_never_there(inner: str) -> None:
     log = [turn_start(), step_start(), assistant("a", "b"), tool_call("b"), tool_result("b")]
     log += [tool_call("a"), closer("a", 6), step_end()]
     log += [step_start(2), assistant("b", "c"), tool_call("b"), tool_result("b"), step_end()]
     log += [turn_end(), turn_start(2), step_start(), assistant("a"), tool_call("a")]
     events = stored(log)
-    for begin, inner, end in combinations(range(len(events) + 1), 3):
+    for begin, middle, end in combinations(range(len(events) + 1), 3):
         fold = folded(events[:begin])
         fold.begin()
-        _apply(fold, events[begin:inner])
+        _apply(fold, events[begin:middle])
         fold.begin()
-        _apply(fold, events[inner:end])
-        if inner_is_kept:
+        _apply(fold, events[middle:end])
+        if inner == "kept":
             fold.commit()
         else:
             fold.rollback()
-            assert everything(fold) == everything(folded(events[:inner]))
+            assert everything(fold) == everything(folded(events[:middle]))
         fold.rollback()
         assert everything(fold) == everything(folded(events[:begin]))
         _apply(fold, events[begin:])
