@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -77,17 +78,123 @@ def test_a_root_is_verified_session_by_session(
     assert [kind for kind, _ in told["d"]] == ["UNSAFE_PATH"]
 
 
-@pytest.mark.parametrize("make", [False, True])
-def test_an_empty_root_or_none_is_whole(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    make: bool,  # noqa: FBT001  # pytest gives arguments by name
+def test_an_empty_root_is_whole_by_whatever_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "root"
-    if make:
-        root.mkdir()
-    assert run(capsys, "verify", "--root", root)[:2] == (0, "0 of 0 sessions are whole\n")
-    assert root.exists() == make
+    root.mkdir()
+    monkeypatch.chdir(root)
+    for words in (("--root", root), (root, "--root", root), (".", "--root", "."), (".",)):
+        assert run(capsys, "verify", *words)[:2] == (0, "0 of 0 sessions are whole\n")
+    (root / "dshd.lock").touch()
+    (root / ".trash").mkdir()
+    assert run(capsys, "verify", ".")[0] == 0
+
+
+def test_a_root_that_is_not_there_or_no_folder_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    for root in (tmp_path / "none", tmp_path / "file"):
+        code, out, err = run(capsys, "verify", "--root", root)
+        assert (code, out) == (78, "")
+        assert str(root) in err
+        assert "$DSHD_ROOT" in err
+    monkeypatch.setenv("DSHD_ROOT", str(tmp_path / "none"))
+    assert run(capsys, "verify", "--json")[:2] == (78, "")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_folder_of_a_project_is_verified_session_by_session(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    lay(root, "a", "b")
+    with closing(open_store(root).create(Header(id="c", created_at=1, cwd="/w"))) as handle:
+        handle.append(stored(GOOD))
+    damage(log_of(root, "b"))
+    (root / "_no-cwd" / "no id").mkdir()
+    (tmp_path / "link").symlink_to(root / "_no-cwd")
+    for there, target in (
+        (tmp_path, root / "_no-cwd"),
+        (root / "_no-cwd", "."),
+        (tmp_path, "link"),
+    ):
+        monkeypatch.chdir(there)
+        code, out, _ = run(capsys, "verify", target)
+        assert code == 1
+        assert "1 of 2 sessions are whole" in out
+        assert "no id" in out
+    monkeypatch.chdir(root / "--w--")
+    assert run(capsys, "verify", ".")[:2] == (0, "1 of 1 sessions are whole\n")
+    assert json.loads(run(capsys, "verify", "..", "--json")[1])["count"] == 3
+    monkeypatch.chdir(root / "_no-cwd" / "a")
+    assert run(capsys, "verify", ".")[0] == 0
+
+
+def test_a_session_that_stands_in_two_projects_is_found_from_either(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay(tmp_path, "a")
+    shutil.copytree(tmp_path / "_no-cwd", tmp_path / "--w--")
+    for name in ("_no-cwd", "--w--"):
+        assert run(capsys, "verify", tmp_path / name)[0] == 1
+
+
+@pytest.mark.parametrize("how", ["absolute", "relative", "dot"])
+def test_a_folder_that_holds_no_sessions_is_refused_and_not_passed(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    lay(tmp_path / "root", "a")
+    for place in ("etc", "root/_no-cwd/empty", "root/_no-cwd/odd", "root/.trash"):
+        folder = tmp_path / place
+        folder.mkdir(parents=True)
+        if folder.name != "empty":
+            (folder / "session.jsonl.bak").touch()
+        monkeypatch.chdir(folder if how == "dot" else folder.parent)
+        target = {"absolute": folder, "relative": folder.name, "dot": "."}[how]
+        code, out, _ = run(capsys, "verify", target, "--root", tmp_path / "root")
+        assert code == 4
+        assert "nothing in it was looked at" in out
+        told = json.loads(run(capsys, "verify", target, "--root", tmp_path / "root", "--json")[1])
+        assert told["whole"] is False
+        folder.rename(tmp_path / f"seen-{folder.name}")
+
+
+def test_a_project_that_cannot_be_looked_into_is_told_and_not_passed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay(tmp_path, "a")
+    (tmp_path / "--closed--").symlink_to(tmp_path / "_no-cwd")
+    code, out, _ = run(capsys, "verify", "--root", tmp_path)
+    assert (code, out.endswith("\n1 of 1 sessions are whole\n")) == (1, True)
+    assert "--closed--: not looked into" in out
+    found = json.loads(run(capsys, "verify", "--root", tmp_path, "--json")[1])
+    assert (found["whole"], found["closed"]) == (False, [str(tmp_path / "--closed--")])
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "/a", "a/", "..", ".", "./a", "x" * 80 + "/", "etc", "a.txt"]
+)
+def test_an_id_is_found_though_it_looks_like_a_path(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    lay(tmp_path / "root", name)
+    beside = tmp_path / "beside" / "deep"
+    (beside / "etc").mkdir(parents=True)
+    for place in (beside, beside.parent, beside / "etc"):
+        (place / "a.txt").touch()
+    monkeypatch.chdir(beside)
+    code, out, _ = run(capsys, "verify", "--json", "--root", tmp_path / "root", name)
+    assert (code, json.loads(out)["id"]) == (0, name)
+    words = ("salvage", "--json", "--root", tmp_path / "root", "--to", tmp_path / "to", name)
+    assert json.loads(run(capsys, *words)[1])["id"] == name
 
 
 def test_what_is_not_there_ends_with_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
