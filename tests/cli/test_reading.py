@@ -247,6 +247,25 @@ def test_messages_as_json_is_one_result_and_as_jsonl_one_a_line(
     assert [json.loads(line)["id"] for line in lines] == ["2"]
 
 
+def test_what_a_later_page_has_no_room_for_is_taken_from_one_before_it(
+    daemon: ScriptedDaemon, dshctl: Dshctl
+) -> None:
+    header = {"config": {"provider": "p", "model": "m"}}
+
+    def crowded(params: dict[str, Any]) -> dict[str, Any]:
+        page = message_page(params) | {"requestHeader": header}
+        if params["offset"] == 0:
+            return page | {"requestContext": None, "leftOut": ["requestContext"]}
+        left_out = ["requestHeader", "requestContext", "recovery"]
+        return page | dict.fromkeys(left_out) | {"leftOut": left_out}
+
+    daemon.answers["session.messages"] = crowded
+    document = dshctl("-o", "json", "messages", "a1").document
+    assert (document["requestHeader"], document["recovery"]) == (header, PREVIEW)
+    assert document["leftOut"] == ["requestContext"]
+    assert "try: dshctl recover a1" in dshctl("messages", "a1").err
+
+
 def test_messages_of_a_part_say_so_and_fail(daemon: ScriptedDaemon, dshctl: Dshctl) -> None:
     daemon.answers["session.messages"] = message_page
     ended = dshctl("messages", "a1", "--partial")

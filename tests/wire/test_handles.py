@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from support import events
 from support.daemon import open_daemon
@@ -171,6 +171,34 @@ def test_a_reply_never_exceeds_a_line(connection: Connection, fresh_id: FreshId)
     assert 0 < len(history["messages"]) < 3
     assert history["nextOffset"] == len(history["messages"])
     assert longest < 6 * len(text)
+    recorder.append(events.turn_end())
+    recorder.call("session.close")
+
+
+def test_every_page_of_a_history_can_be_had_however_large_what_stands_beside_its_messages(
+    connection: Connection, fresh_id: FreshId
+) -> None:
+    recorder = Recorder(connection, fresh_id())
+    large = "x" * 5_700_000
+    header, asked = events.request_header(), events.user()
+    header["data"]["header"]["system"] = large
+    asked["data"]["content"][0]["text"] = large
+    context = {"type": "request/context", "data": {"provider": large, "model": "m"}}
+    for each in (events.turn_start(), events.user("first"), header, context, asked):
+        recorder.append(each)
+        recorder.call("session.flush")
+    recorder.append(events.user("last"))
+    found: list[Any] = []
+    offset, left_out = 0, {}
+    while offset is not None:
+        page = connection.call("session.messages", id=recorder.id, offset=offset)
+        for key in ("requestHeader", "requestContext"):
+            assert (page[key] is None) is (key in page.get("leftOut", ()))
+        left_out[offset] = len(page.get("leftOut", ()))
+        found += page["messages"]
+        offset = page["nextOffset"]
+    assert [len(one["content"][0]["text"]) for one in found] == [5, 5_700_000, 4]
+    assert left_out == {0: 0, 1: 1, 2: 0}
     recorder.append(events.turn_end())
     recorder.call("session.close")
 

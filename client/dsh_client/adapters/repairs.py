@@ -49,12 +49,14 @@ def new_header(client: Client, cwd: str | None, parent: str | None) -> Header:
 def history(handle: Handle) -> tuple[list[Json], Json | None]:
     """Return the derived history of a session, and the header of its last request."""
     messages: list[Json] = []
+    header: Json | None = None
     params: dict[str, Any] = {"id": handle.id}
     while True:
         page = run(handle.ask("session.messages", params))
         messages += page["messages"]
+        header = page.get("requestHeader") or header  # a page of large messages has no room for it
         if page.get("nextOffset") is None or not page["messages"]:
-            return messages, page.get("requestHeader")
+            return messages, header
         params["offset"] = page["nextOffset"]
 
 

@@ -158,7 +158,7 @@ def _history(
     texts = [jsontext.encode(message) for message in islice(history.messages, page.offset, None)]
     shown = _fitting(texts, page.limit)
     following = page.offset + len(shown)
-    result = {
+    result: dict[str, Any] = {
         "messages": shown,
         "nextOffset": following if following < len(history.messages) else None,
         "requestHeader": _raw(history.request_header),

@@ -151,6 +151,8 @@ class MessagesResult(Result, frozen=True):
         unanswered: The calls of ended steps and turns that the log leaves without a result. The history answers each
             behind the message that asked, as recovery would, and the log stays as it is. Those answered among these
             messages; left out where there are none.
+        left_out: Which of the other members are missing (null) because the line has no room for them beside these
+            messages; left out where none is. A `limit` of 0 asks for them without messages.
     """
 
     messages: list[dict[str, Any]]
@@ -160,6 +162,7 @@ class MessagesResult(Result, frozen=True):
     recovery: Recovery | None
     problem: Problem | None
     unanswered: list[Repair] | msgspec.UnsetType = msgspec.UNSET
+    left_out: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class StatParams(Params, frozen=True):

@@ -188,7 +188,7 @@ def _chat(source: Source, context: Context) -> str:
         params = {"id": source.id, "offset": offset, "partial": True}
         page = context.call("session.messages", params)
         messages += context.clean(page["messages"])
-        header = context.clean(as_object(page.get("requestHeader")))
+        header = context.clean(as_object(page.get("requestHeader"))) or header
         offset = page.get("nextOffset") if page["messages"] else None
     return _encoded(openai.render(messages, header))
 

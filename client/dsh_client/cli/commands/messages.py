@@ -43,6 +43,7 @@ def run(arguments: Namespace, context: Context) -> int:
     gathered: list[dict[str, Any]] = []
     for page in _pages(arguments, context):
         page.update(context.clean({key: page.get(key) for key in _SHOWN if key in page}))
+        _carry_on(last, page)
         last = page
         for message in page["messages"]:
             if out.is_table:
@@ -75,6 +76,16 @@ def _pages(arguments: Namespace, context: Context) -> Iterator[dict[str, Any]]:
             left -= len(page["messages"])
         if offset is None or not page["messages"] or (left is not None and left <= 0):
             return
+
+
+def _carry_on(last: dict[str, Any], page: dict[str, Any]) -> None:
+    """Take from the page before what a page has no room for beside its messages: it is the whole history's."""
+    left_out: list[str] = page.pop("leftOut", [])
+    had = {key: last[key] for key in left_out if key in _SHOWN and last.get(key) is not None}
+    page.update(had)
+    missing = [key for key in left_out if key not in had]
+    if missing:
+        page["leftOut"] = missing
 
 
 def _remarks(last: dict[str, Any], arguments: Namespace, out: Output) -> int:
