@@ -295,3 +295,20 @@ def started_calls(daemon: DaemonProcess) -> list[str]:
     with Connection(daemon.socket) as one:
         stored = read_all(one, "s")
     return [event["data"]["callId"] for event in stored if event["type"] == "tool/call"]
+
+
+def test_an_agent_that_lost_its_connection_may_give_its_handle_up(
+    daemon: DaemonProcess, agent: Puppet
+) -> None:
+    handle = turns.begin_turn(agent, "s", "x")
+    agent.close()
+    with daemon.connect() as other:
+        assert other.refusal("session.open", id="s", access="write").kind == "SESSION_BUSY"
+        assert other.refusal("session.close", id="s", writer="somebody else").kind == "WRITER_LOST"
+        assert other.refusal("session.open", id="s", access="write").kind == "SESSION_BUSY"
+        agent.connect()
+        assert agent.call("session.close", **handle) == {"nextSeq": 5, "durableSeq": 5}
+        assert other.call("session.stat", id="s")["session"]["writer"] is None
+        opened = other.call("session.open", id="s", access="write")
+        assert [repair["callId"] for repair in opened["recovery"]["repairs"]] == ["x"]
+    assert agent.refusal("session.close", **handle).kind == "WRITER_LOST"

@@ -1,19 +1,23 @@
-"""What becomes of events that were admitted and whose writer is gone, or whose daemon stops.
+"""The end of write handles, and what becomes of events whose writer is gone or whose daemon stops.
 
 The rule that holds here: they are tried once more, and what cannot be written is told by session and seqs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from dsh_protocol.errors import DshdError, WriteFailedError
+from dsh_protocol.errors import DshdError, SessionNotFoundError, WriteFailedError
+from dshd.sessions.claims import Continue, writer_lost
+from dshd.sessions.values import MAX_SAFE_INTEGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dshd.sessions.claims import Taker
+    from dshd.sessions.registry import Registry
     from dshd.sessions.session import Session
 
 log = structlog.get_logger()
@@ -37,6 +41,24 @@ async def flush_left(session: Session) -> DshdError | None:
         )
         return error
     return None
+
+
+async def close(registry: Registry, session_id: str, writer: str, taker: Taker) -> dict[str, Any]:
+    """End a write handle, also one whose connection was lost and that is reserved for its holder since.
+
+    Raises:
+        WriterLostError: The writer holds nothing, and nothing is reserved for it.
+        DshdError: As `Registry.close`; of a reserved one also: it cannot be opened, and stays reserved.
+    """
+    if registry.claim_of(session_id, writer) is None:
+        lost = Continue(MAX_SAFE_INTEGER, writer)  # whatever stands in the log by now
+        try:
+            session = await registry.open_write(session_id, taker, lost, takeover=False)
+        except SessionNotFoundError:
+            raise writer_lost(session_id, "no such session is stored") from None
+        if session.claim is not None:
+            writer = session.claim.writer
+    return await registry.close(session_id, writer)
 
 
 def unwritten_error(left: Sequence[Session]) -> DshdError:

@@ -12,7 +12,7 @@ from dsh_protocol import envelope
 from dsh_protocol.errors import InvalidParamsError
 from dsh_protocol.events import Header
 from dsh_protocol.version import FORMAT_VERSION
-from dshd.sessions import history, reading, recovering
+from dshd.sessions import ending, history, reading, recovering
 from dshd.sessions.asked import Asked
 from dshd.sessions.claims import Continue
 from dshd.sessions.forks import fork
@@ -112,7 +112,8 @@ async def recover(context: Context, params: methods.RecoverParams) -> dict[str, 
 async def close(context: Context, params: methods.CloseParams) -> dict[str, Any]:
     """Flush, then give up the write handle."""
     context.call.hold_cancel()
-    return await context.services.registry.close(params.id, params.writer)
+    taker = context.connection.taker()
+    return await ending.close(context.services.registry, params.id, params.writer, taker)
 
 
 async def read(context: Context, params: methods.ReadParams) -> dict[str, Any]:
