@@ -340,7 +340,7 @@ def _is_no_request(error: JsonTextError) -> bool:
 
 
 def _placed(error: JsonTextError, method: Any, limits: Limits) -> DshdError:
-    place = ".".join(str(step)[:64] for step in error.path[:8]) or "the line"
+    place = _place_text(error.path) or "the line"
     facts: dict[str, Any] = {"rule": error.rule, "path": place, "offset": error.offset}
     if error.rule == "too-deep":
         facts |= {"limit": "maxDepth", "maximum": limits.max_depth}
@@ -354,6 +354,12 @@ def _placed(error: JsonTextError, method: Any, limits: Limits) -> DshdError:
             return InvalidRequestError(f"'{place}' is refused: {reason}", **facts)
         case _:
             return InvalidParamsError(f"'{place}' is refused: {reason}", **facts)
+
+
+def _place_text(path: Sequence[str | int]) -> str:
+    """A place as every error spells it: `params.events[0].data`."""
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step[:64]}" for step in path[:8]]
+    return "".join(steps).removeprefix(".")
 
 
 def _takes_events(method: Any) -> bool:

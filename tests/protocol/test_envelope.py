@@ -21,9 +21,10 @@ from dsh_protocol.envelope import (
     is_blank,
     parse_line,
 )
-from dsh_protocol.errors import EventInvalidError, InternalFaultError
+from dsh_protocol.errors import EventInvalidError, InternalFaultError, InvalidParamsError
 from dsh_protocol.jsontext import decode_stored
 from dsh_protocol.limits import Limits
+from dsh_protocol.method import convert_params
 from dsh_protocol.objects import Position
 
 LIMITS = Limits()
@@ -274,6 +275,30 @@ def test_elsewhere_in_the_parameters_it_is_invalid_params(text: str, rule: str) 
         got = refusal(call(f'{{"{name}":{text}}}', method))
         assert (got.id, got.error.kind, got.error.facts["rule"]) == (7, "INVALID_PARAMS", rule)
         assert got.error.facts["path"].startswith(f"params.{name}")
+
+
+@pytest.mark.parametrize(
+    ("params", "path"),
+    [
+        ('{"states":["idle",%s]}', "params.states[1]"),
+        ('{"events":[{},{"data":{"a":[0,[%s]]}}]}', "params.events[1].data.a[1][0]"),
+        ('{"events":%s}', "params.events"),
+        ('{"a.b":{"0":%s}}', "params.a.b.0"),
+    ],
+)
+def test_a_place_is_spelled_with_dots_and_brackets(params: str, path: str) -> None:
+    got = refusal(call(params % "-0", method="session.append"))
+    assert got.error.facts["path"] == path
+    assert f"'{path}'" in got.error.message
+    assert got.error.facts["rule"] == "negative-zero"
+
+
+def test_a_defect_of_json_and_a_wrong_type_are_told_at_the_same_place() -> None:
+    params = '{"states":["idle",%s]}'
+    got = refusal(call(params % "-0", method="session.list"))
+    with pytest.raises(InvalidParamsError) as caught:
+        convert_params("session.list", json.loads(params % "7"))
+    assert got.error.facts["path"] == caught.value.facts["path"] == "params.states[1]"
 
 
 def test_the_id_is_found_wherever_it_stands() -> None:
