@@ -19,7 +19,7 @@ from dshd.storage.store import HolderRecord, Snapshot
 from properties.mortal_disk import KilledError, MortalDisk
 from properties.repairing import FOLDER, MOMENTS, ROOT, LifeError, check_repair, require
 from properties.streams import Stream
-from support.logs import events_in, told
+from support.logs import events_in, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +120,7 @@ class Life:
             return
         self._last_append = min(before, self._handle.size_bytes)
         found = events_in(self._content)[len(self.events) :]
-        require(told(found) == told(batch[: len(found)]), "what is behind the list was never sent")
+        require(same(found, batch[: len(found)]), "what is behind the list was never sent")
         require(
             self._compression == "none" or len(found) in {0, len(batch)}, "a batch came in part"
         )
@@ -182,7 +182,7 @@ class Life:
         end = None if length is None else offset + length
         for handle in (self._held(), self._store.open("s1", "read")):
             found = list(handle.read(offset, length))
-            require(told(found) == told(self.events[offset:end]), "a part is another")
+            require(same(found, self.events[offset:end]), "a part is another")
         handle.close()
 
     def _cut(self) -> None:
@@ -199,9 +199,9 @@ class Life:
         self._disk.put(self._path, whole[:at])
         left = events_in(whole[:at])
         with closing(self._store.open("s1", "read")) as reading:
-            require(told(list(reading.read())) == told(left), "a cut log is read otherwise")
+            require(same(list(reading.read()), left), "a cut log is read otherwise")
         self._handle = self._store.open("s1", "write")
-        require(told(left) == told(self.events[: len(left)]), "a cut has changed what is before")
+        require(same(left, self.events[: len(left)]), "a cut has changed what is before")
         kept = self._content
         aside = [part or b"" for path, part in self._disk.tree().items() if "/torn-" in path]
         require(whole[:at] == kept or whole[len(kept) : at] in aside, "torn bytes are lost")
@@ -233,12 +233,12 @@ class Life:
         self._store.fork(source, end, header, [mark]).close()
         if source is not self._handle:
             source.close()
-        expected = told([*self.events[:end], mark])
+        expected = [*self.events[:end], mark]
         with closing(self._store.open(child, "write")) as handle:
-            require(told(list(handle.read())) == expected, "a child has another history")
+            require(same(list(handle.read()), expected), "a child has another history")
         name = _log_name(self._compression)
         content = self._disk.tree()[f"--w--/{child}/{name}"] or b""
-        require(told(events_in(content)) == expected, "a child's bytes have another history")
+        require(same(events_in(content), expected), "a child's bytes have another history")
 
     def _die_at_the_end(self) -> None:
         """Leave the session as a process does that is killed in an append."""
@@ -252,13 +252,12 @@ class Life:
         """The list, the handle for writing, one for reading, and the bytes say the same."""
         if self._handle is None:
             return
-        expected = told(self.events)
-        require(told(list(self._handle.read())) == expected, "the writer reads something else")
+        require(same(list(self._handle.read()), self.events), "the writer reads something else")
         require(self._handle.next_seq == len(self.events), "the writer counts otherwise")
         with closing(self._store.open("s1", "read")) as reading:
-            require(told(list(reading.read())) == expected, "a reader reads something else")
+            require(same(list(reading.read()), self.events), "a reader reads something else")
             require(reading.next_seq == len(self.events), "a reader counts otherwise")
-        require(told(events_in(self._content)) == expected, "the bytes say something else")
+        require(same(events_in(self._content), self.events), "the bytes say something else")
 
 
 def _log_name(compression: Compression) -> str:

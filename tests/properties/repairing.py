@@ -15,7 +15,7 @@ from dshd.sessions import closers
 from dshd.storage.jsonl.store import open_store
 from properties.mortal_disk import KilledError, MortalDisk
 from support.folds import folded
-from support.logs import events_in, told
+from support.logs import events_in, same
 
 if TYPE_CHECKING:
     import random
@@ -47,13 +47,13 @@ def check_repair(broken: Tree, path: str, chosen: random.Random) -> None:
     for _ in range(chosen.randrange(1, 4)):
         half = _killed_repair(half, chosen.randrange(1, calls + 1), chosen.choice(MOMENTS))
         seen = events_in(half[path] or b"")
-        require(told(seen[: len(shown)]) == told(shown), "a killed repair has taken something back")
+        require(same(seen[: len(shown)], shown), "a killed repair has taken something back")
     again, _ = _repaired(half)
     require(again[path] == once[path], "after a killed repair another log is left")
     require(once.items() <= again.items(), "after a killed repair a torn tail is missing")
     repaired = events_in(once[path] or b"")
     require(folded(repaired).open_turn is None, "a turn is open after a repair")
-    require(told(repaired[: len(shown)]) == told(shown), "a repair has changed what was there")
+    require(same(repaired[: len(shown)], shown), "a repair has changed what was there")
 
 
 def _repaired(tree: Tree, *, machine: int = 0) -> tuple[Tree, int]:
