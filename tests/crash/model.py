@@ -22,7 +22,7 @@ from support.memory_tree import File, Folder, Stored
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from support.memory_tree import Names, Node, Tree
 
@@ -44,10 +44,7 @@ class Moment(NamedTuple):
     @property
     def key(self) -> bytes:
         """What two equal states share."""
-        digest = hashlib.blake2b(digest_size=16)
-        for path in sorted(self.digests):
-            digest.update(path.encode() + b"\0" + self.digests[path])
-        return digest.digest()
+        return key_of(self.digests.items())
 
 
 class PowerDisk(MemoryDisk):
@@ -199,6 +196,11 @@ class PowerDisk(MemoryDisk):
                     paths = [path for path, node in named.items() if node is file]
                     for stored in self._of(file).states(grain):
                         yield whole.but(paths, stored._replace(ino=file.ino))
+
+
+def key_of(digests: Iterable[tuple[str, bytes]]) -> bytes:
+    """Return what equal files under equal paths share, in whatever order."""
+    return _digest(b"".join(sorted(path.encode() + b"\0" + one for path, one in digests)))
 
 
 def _files_of(named: dict[str, Node]) -> list[File]:

@@ -6,11 +6,11 @@ directories are judged once; all else of a disk is judged with each of them.
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from crash.model import key_of
 from crash.reference import PROJECT, REST_NS, ROOT, header_of
 from dsh_protocol.errors import DshdError, SessionNotFoundError
 from dshd.storage.jsonl.store import open_store
@@ -126,8 +126,9 @@ def _require_events(handle: SessionHandle, since: int, sent: list[Event]) -> Non
 
 
 def _directory_key(moment: Moment, name: str) -> bytes:
-    inside, digest = f"{PROJECT}/{name}", hashlib.blake2b(digest_size=16)
-    for path in sorted(moment.digests):
-        if path.startswith(inside) or inside.startswith(path):
-            digest.update(path.encode() + b"\0" + moment.digests[path])
-    return digest.digest()
+    inside = f"{PROJECT}/{name}"
+    return key_of(
+        (path, digest)
+        for path, digest in moment.digests.items()
+        if path.startswith(inside) or inside.startswith(path)
+    )
