@@ -188,6 +188,7 @@ class Machine:
     def restart(self, *, power: bool) -> None:
         """Make the machine ready for another life of the daemon, after the last one or after a power cut."""
         self.note(f"restart {power}")
+        self._oracle.forgotten()
         self.disk.stop(self.chance, power=power)
         self.boot += power
 

@@ -45,6 +45,7 @@ class Known:
         exists: A reply has said that it is on disk.
         dispatched: Tool calls whose body may have run.
         started: Tool calls whose start was sent.
+        decided: What this life of the daemon has decided about a tool call, by the seq of its start.
     """
 
     sent: dict[bytes, list[int]] = field(default_factory=dict[bytes, list[int]])
@@ -56,6 +57,7 @@ class Known:
     exists: bool = False
     dispatched: set[str] = field(default_factory=set[str])
     started: set[str] = field(default_factory=set[str])
+    decided: dict[int, str] = field(default_factory=dict[int, str])
     origin: str | None = None
 
 
@@ -80,6 +82,11 @@ class Oracle:
         self._note = note
         self._open: dict[tuple[int, Any], dict[str, Any]] = {}
         self._followed: dict[tuple[int, str], str] = {}
+
+    def forgotten(self) -> None:
+        """Hear that the daemon has ended, and with it what it alone knew."""
+        for known in self.known.values():
+            known.decided.clear()
 
     # ------------------------------------------------------------------ what crosses the wire
 
@@ -189,8 +196,12 @@ class Oracle:
         self, known: Known, request: dict[str, Any], result: dict[str, Any]
     ) -> None:
         require(result["durableSeq"] >= result["nextSeq"], f"answered too soon: {result}")
-        if result.get("decision") == "DISPATCH":
+        decision = result.get("decision")
+        if decision == "DISPATCH":
             known.dispatched.add(request["params"]["callId"])
+        if decision is not None:
+            first = known.decided.setdefault(result["callSeq"], decision)
+            require(first == decision, f"decided otherwise before: {result}")
 
     def _learn_of_being(self, session_id: str, method: str, result: dict[str, Any]) -> None:
         """Learn what sessions there are from a result that shows one."""
