@@ -8,14 +8,15 @@ from __future__ import annotations
 import argparse
 import errno
 import gc
+import io
 import os
 import sys
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from dsh_protocol.errors import EXIT_CANNOT_START, RootLockedError
+from dsh_protocol.errors import EXIT_CANNOT_START, EXIT_FAILURE, EXIT_OK, RootLockedError
 from dsh_protocol.version import FORMAT_VERSION, PROTOCOL_VERSION, VERSION
 from dshd.settings import (
     DEFAULT_BATCH_WINDOW_S,
@@ -31,31 +32,47 @@ if TYPE_CHECKING:
     from dshd.settings import ServeFlags
 
 _VERBS = ("serve", "check-config", "install", "verify", "salvage", "restore")
-_EXIT_OUTPUT, _EXIT_PIPE = 74, 141  # as of dshctl
+_EXIT_PIPE = 141  # as of dshctl
 _SWITCH_S = 0.0005
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `dshd` with these arguments (the process's own by default) and return its exit code."""
+    closed = sys.stdout is None
     fill_standard_fds()
     words = list(sys.argv[1:] if argv is None else argv)
-    flags = _parser().parse_args(_with_verb(words))
-    run = {"serve": _serve, "check-config": _check_config, "install": _install}
     with suppress(AttributeError):  # not a text file of the interpreter's own
         cast("Any", sys.stdout).reconfigure(errors="backslashreplace")
+    told = io.StringIO()
+    runs = {"check-config": _check_config, "install": _install}
     try:
-        code = run.get(flags.verb, _offline)(flags)
+        with redirect_stdout(told):
+            flags = _parser().parse_args(_with_verb(words))
+            code = None if flags.verb == "serve" else runs.get(flags.verb, _offline)(flags)
+    except SystemExit as end:  # of the parser, its help or refusal printed
+        raise SystemExit(end.code or _print(told.getvalue(), closed=closed)) from None
+    return _serve(flags) if code is None else _print(told.getvalue(), closed=closed) or code
+
+
+def _print(text: str, *, closed: bool) -> int:
+    """Print what a verb has to say; return the exit code, which is not 0 where it is lost.
+
+    At its end and in one piece: an output that takes no more keeps nothing from being done.
+    """
+    reason = os.strerror(errno.EBADF) if closed and text else None
+    try:
+        sys.stdout.write(text)
         sys.stdout.flush()
-    except OSError as exc:  # what is printed has no reader any more, or no room
-        if exc.errno not in {errno.EPIPE, errno.ENOSPC}:
-            raise
+    except OSError as exc:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # kept for the process
-        if exc.errno == errno.EPIPE:
+        if isinstance(exc, BrokenPipeError):
             return _EXIT_PIPE
-        sys.stderr.write(f"dshd: cannot write to standard output: {exc.strerror}\n")
-        return _EXIT_OUTPUT
-    return code
+        reason = exc.strerror
+    if reason is None:
+        return EXIT_OK
+    sys.stderr.write(f"dshd: cannot write to standard output: {reason}\n")
+    return EXIT_FAILURE
 
 
 def fill_standard_fds() -> None:

@@ -163,9 +163,5 @@ def run_restore(flags: argparse.Namespace, root: Path) -> int:
 
 
 def _say(text: str, *, whole: bool) -> int:
-    try:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
-    except OSError:
-        return EXIT_FAILURE
+    sys.stdout.write(text + "\n")
     return EXIT_OK if whole else EXIT_FAILURE

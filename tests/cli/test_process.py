@@ -121,24 +121,44 @@ def test_a_reader_that_goes_away_is_no_error(daemon: ScriptedDaemon) -> None:
     assert ended.stderr == b""
 
 
-def test_a_full_disk_under_the_output_is_told(daemon: ScriptedDaemon) -> None:
+WORDS = (
+    "-o json list",
+    "list",
+    "rpc session.list",
+    "completion zsh",
+    "--help",
+    "list -h",
+    "-V",
+)
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_output_that_is_lost_is_told_and_a_failure(daemon: ScriptedDaemon, words: str) -> None:
     fill(daemon, 1)
     with open("/dev/full", "wb") as full:  # noqa: PTH123  # a device
-        ended = run(daemon, "-o", "json", "list", stdout=full)
-    assert ended.returncode == 74
-    assert ended.stderr.startswith(b"dshctl: cannot write to standard output: No space left")
-    assert b"Traceback" not in ended.stderr
+        ended = run(daemon, *words.split(" "), stdout=full)
+    assert ended.returncode == 1
+    assert ended.stderr == (b"dshctl: cannot write to standard output: No space left on device\n")
 
 
-def test_closed_streams_cost_no_traceback(daemon: ScriptedDaemon) -> None:
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_cost_no_traceback_and_a_closed_output_is_lost(
+    daemon: ScriptedDaemon, closed: str
+) -> None:
     fill(daemon, 1)
-    line = f"exec {sys.executable} -m dsh_client.cli.main --socket {daemon.path} list"
-    for closed in (">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
+    line = f"exec {sys.executable} -m dsh_client.cli.main --socket {daemon.path}"
+    for words in ("list", "-o json list", "rpc session.list"):
         ended = subprocess.run(
-            ["/bin/sh", "-c", f"{line} {closed}"], check=False, capture_output=True, timeout=60
+            ["/bin/sh", "-c", f"{line} {words} {closed}"],
+            check=False,
+            capture_output=True,
+            timeout=60,
         )
-        assert ended.returncode == 0
+        lost = ">&-" in closed.split(" ")
+        assert ended.returncode == (1 if lost else 0)
         assert b"Traceback" not in ended.stderr + ended.stdout
+        assert (b"standard output: Bad file" in ended.stderr) == (closed == ">&-")
+        assert bool(ended.stdout) != lost
 
 
 @pytest.mark.parametrize(("columns", "widest"), [("1", 1), ("30", 30), ("200", 200), ("junk", 80)])

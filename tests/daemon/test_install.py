@@ -145,27 +145,37 @@ def test_a_running_daemon_is_noticed_and_not_disturbed(tmp_path: Path) -> None:
         assert daemon.call("daemon.status")
 
 
-@pytest.mark.parametrize("words", [("check-config",), ("install", "--print")])
-def test_closed_output_or_a_full_device_is_no_traceback(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
-    for sink, code, told in (
-        ("exec >&-;", 0, ""),
-        (
-            "exec >/dev/full;",
-            74,
-            "dshd: cannot write to standard output: No space left on device\n",
-        ),
+@pytest.mark.parametrize(
+    "words",
+    ["check-config", "install", "install --print", "verify", "verify --json", "--help", "-V"],
+)
+def test_output_that_is_lost_is_told_and_a_failure(tmp_path: Path, words: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir(mode=0o700)
+    for sink, why in (
+        ("exec >&-;", "Bad file descriptor"),
+        ("exec >&- <&-;", "Bad file descriptor"),
+        ("exec >/dev/full;", "No space left on device"),
+        ("ulimit -f 0; exec >file;", "File too large"),
     ):
         done = subprocess.run(
-            ["/bin/sh", "-c", f'{sink} exec "$0" -m dshd.main "$@"', sys.executable, *words],
+            ["/bin/sh", "-c", f'{sink} exec "$0" -m dshd.main {words}', sys.executable],
             capture_output=True,
             text=True,
             check=False,
-            env=clean_environ(tmp_path) | {"LANG": "C", "COLUMNS": "1"},
+            cwd=tmp_path,
+            env=clean_environ(tmp_path)
+            | {"LANG": "C", "COLUMNS": "1", "DSHD_ROOT": str(root), "PATH": str(tmp_path)},
             timeout=30,
         )
-        assert (done.returncode, done.stderr) == (code, told)
+        if words == "install" and "ulimit" in sink:
+            assert done.returncode == 78, "the units are files, too"
+            continue
+        assert (done.returncode, done.stderr) == (
+            1,
+            f"dshd: cannot write to standard output: {why}\n",
+        )
+    assert (tmp_path / ".config").exists() == (words == "install")
 
 
 def test_a_reader_that_is_gone_is_no_error_of_ours(tmp_path: Path) -> None:

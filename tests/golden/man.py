@@ -31,13 +31,12 @@ OF_CLIENT = {
 }
 CODES = {
     "0": "ok",
-    "1": "failure, or damage found",
+    "1": "failure, lost output among them, or damage found",
     "2": "usage, or an ambiguous id",
     "3": "the daemon does not run",
     "4": "no such session",
     "5": "conflict: busy, writer lost, seq",
     "6": "a checkpoint was refused",
-    "74": "standard output took no more",
     "78": "cannot start: configuration, socket, root",
 }
 

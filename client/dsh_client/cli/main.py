@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from dsh_client.cli.context import Context, UsageError
 from dsh_client.cli.hints import hint
-from dsh_client.cli.output import FORMS, Output, OutputLostError, terminal_of
+from dsh_client.cli.output import FORMS, Output, OutputLostError, bytes_of, terminal_of
 from dsh_client.cli.text import escape
 from dsh_client.cli.verbs import BY_NAME, VERBS
 from dsh_client.errors import ClientError
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 _OF_ANOTHER_AGE = {"METHOD_NOT_FOUND", "INVALID_PARAMS"}
 """Errors that a daemon of another version may answer to what is right."""
-EXIT_OUTPUT = 74
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 _TIMEOUT = 60.0
@@ -92,7 +91,7 @@ examples:
 
 exit codes:
   0 ok · 1 failure or damage found · 2 usage, or an ambiguous id · 3 daemon not running · 4 no such session
-  5 conflict (busy, writer lost, seq) · 6 a checkpoint was refused · 74 output lost · 78 cannot start
+  5 conflict (busy, writer lost, seq) · 6 a checkpoint was refused · 78 cannot start
 """
 
 
@@ -122,6 +121,17 @@ class Parser(argparse.ArgumentParser):
             module.add_arguments(self)
             self.set_defaults(run=module.run)
             self.verb = None
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print help, with an error where it is not taken; argparse would pass over that."""
+        if file is None or file is not sys.stdout:
+            super()._print_message(message, file)
+            return
+        try:
+            file.write(message)
+            file.flush()
+        except OSError as error:
+            raise OutputLostError(error) from error
 
     def error(self, message: str) -> NoReturn:
         """End with the usage and exit code 2."""
@@ -312,14 +322,6 @@ def _choose(out: Output, arguments: argparse.Namespace) -> None:
     out.chosen = Fields(arguments.fields)
 
 
-def _bytes_of(stream: object) -> BinaryIO:
-    """Return the bytes beneath a text stream; of a stream that was closed before the start, the void."""
-    beneath: BinaryIO | None = getattr(stream, "buffer", None)
-    if beneath is not None:
-        return beneath
-    return open(os.devnull, "wb")  # noqa: PTH123  # lives as long as the process
-
-
 def _paged(arguments: argparse.Namespace, out: BinaryIO, terminal: Terminal) -> Paged | None:
     """Return what puts long output through a pager; None where that is not wanted."""
     if terminal.columns is None or arguments.no_pager or arguments.verb not in _LONG:
@@ -349,11 +351,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-    arguments = parse(argv)
+    try:
+        arguments = parse(argv)
+    except OutputLostError as error:
+        return _lost(error, Output(bytes_of(sys.stdout), bytes_of(sys.stderr), "table"))
     terminal = terminal_of(sys.stdout, os.environ)
-    stdout = _bytes_of(sys.stdout)
+    stdout = bytes_of(sys.stdout)
     paged = _paged(arguments, stdout, terminal)
-    out = Output(paged or stdout, _bytes_of(sys.stderr), arguments.output, terminal)
+    out = Output(paged or stdout, bytes_of(sys.stderr), arguments.output, terminal)
     out.held = None if paged is None else []
     try:
         return _ended(arguments, out, paged)
@@ -363,6 +368,16 @@ def _main(argv: Sequence[str]) -> int:
         held, out.held = out.held or (), None
         for text in held:
             out.note(text)
+
+
+def _lost(error: OutputLostError, out: Output) -> int:
+    """Say that output was lost, but not of a reader that went away; return the exit code."""
+    # The interpreter flushes standard output once more at its end, and would complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if error.broken:
+        return EXIT_PIPE
+    out.note(f"dshctl: {error}")
+    return EXIT_FAILURE
 
 
 def _ended(arguments: argparse.Namespace, out: Output, paged: Paged | None) -> int:
@@ -375,12 +390,7 @@ def _ended(arguments: argparse.Namespace, out: Output, paged: Paged | None) -> i
     except OutputLostError as error:
         if paged is not None and paged.started:
             return EXIT_OK  # the reader had enough
-        # The interpreter flushes standard output once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if error.broken:
-            return EXIT_PIPE
-        out.note(f"dshctl: {error}")
-        return EXIT_OUTPUT
+        return _lost(error, out)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 

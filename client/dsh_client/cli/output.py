@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
 
 from dsh_client.cli import times
 from dsh_client.cli.text import clip, escape, escape_json, pad, width
@@ -80,6 +80,17 @@ def terminal_of(stdout: Any, environ: Mapping[str, str]) -> Terminal:
     if stated.isascii() and stated.isdigit():
         columns = int(stated)
     return Terminal(max(columns, 1), encoding)
+
+
+def bytes_of(stream: object) -> BinaryIO:
+    """Return the bytes beneath a text stream; of one that was closed before the start, what can take none."""
+    beneath: BinaryIO | None = getattr(stream, "buffer", None)
+    if beneath is not None:
+        return beneath
+    void = os.open(
+        os.devnull, os.O_RDONLY
+    )  # takes the number that was free: no connection may get it
+    return cast("BinaryIO", open(void, "wb", buffering=0))  # noqa: PTH123  # lives as long as the process
 
 
 class Output:
