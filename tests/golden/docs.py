@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsh_protocol.defects import RULES
-from dsh_protocol.errors import DshdError
+from dsh_protocol.errors import EXIT_CHECKPOINT_REFUSED, EXIT_FAILURE, DshdError
 from dsh_protocol.openrpc import discover
 
 if TYPE_CHECKING:
@@ -132,11 +132,12 @@ def errors() -> str:
             f"[`{each.kind}`](#{each.kind.lower()})",
             "yes" if each.retryable else "",
             str(each.exit_code),
+            str(EXIT_CHECKPOINT_REFUSED if each.exit_code == EXIT_FAILURE else each.exit_code),
             " ".join((each.__doc__ or "").split()),
         ]
         for each in known
     ]
-    return table(("code", "kind", "retryable", "`dshctl` exits", "meaning"), rows)
+    return table(("code", "kind", "retryable", "`dshctl` exits", "of a checkpoint", "meaning"), rows)
 
 
 def rules() -> str:
