@@ -129,6 +129,7 @@ def _add_restore(restore: argparse.ArgumentParser) -> None:
         help="where sessions are kept (default: $DSHD_ROOT, …); a daemon may run",
     )
     restore.add_argument("--json", action="store_true", help="print one JSON document")
+    restore.add_argument("--said-by", default="dshd", help=argparse.SUPPRESS)  # dshctl import is
 
 
 def _add_settings(serve: argparse.ArgumentParser) -> None:

@@ -144,7 +144,7 @@ def run_restore(flags: argparse.Namespace, root: Path) -> int:
     try:
         manifest, made = restore(Path(flags.target), root, flags.id, Looker(new_judge, meter.show))
     except DshdError as error:
-        sys.stderr.write(f"dshd: {shown(error.message)}\n")
+        sys.stderr.write(f"{flags.said_by}: {shown(error.message)}\n")
         return error.exit_code
     finally:
         meter.clear()

@@ -145,6 +145,29 @@ def test_what_is_not_the_whole_bundle_makes_nothing(
     assert not list(daemon.root.glob("**/never"))
 
 
+def test_what_refuses_a_bundle_speaks_as_the_program_that_was_run(
+    daemon: DaemonProcess, dshctl: Dshctl, tmp_path: Path
+) -> None:
+    path, other = tmp_path / "mine.tar", tmp_path / "other"
+    dshctl.text("export", "mine", "--to", str(path))
+    other.write_bytes(b"no tar")
+    for words, code in (
+        ((path,), 5),
+        ((path, "--as", "mine"), 5),
+        ((path, "--as", "x" * 300), 2),
+        ((path, "--as", ""), 2),
+        ((other,), 1),
+        ((tmp_path / "none",), 4),
+        ((tmp_path,), 1),
+    ):
+        assert dshctl("import", *map(str, words)) == code, words
+        first, *_, last = dshctl.err.splitlines()
+        assert first.startswith("dshctl: ")
+        assert last.startswith("try: dshctl import ")
+        assert "--id" not in dshctl.err
+    assert len(daemon.call("session.list")["sessions"]) == 1
+
+
 def test_a_damaged_session_and_a_screen_get_no_bundle(
     daemon: DaemonProcess, dshctl: Dshctl, tmp_path: Path
 ) -> None:

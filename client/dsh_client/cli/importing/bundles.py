@@ -56,6 +56,7 @@ def _next(path: str, code: int) -> str:
 def _restore(path: str, root: str, wanted: str | None) -> tuple[int, dict[str, Any] | None]:
     """Run the daemon's own program, which knows how logs are written; it says on standard error what it refuses."""
     words = [sys.executable, "-m", "dshd.main", "restore", "--json", "--root", root]
+    words.append("--said-by=dshctl")
     if wanted is not None:
         words.append(f"--id={wanted}")
     ended = subprocess.run([*words, "--", path], check=False, stdout=subprocess.PIPE)  # noqa: S603  # words of our own

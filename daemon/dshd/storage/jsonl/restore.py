@@ -72,7 +72,8 @@ def restore(path: Path, root: Path, new_id: str | None, looker: Looker) -> tuple
             raise corrupt(
                 str(path), first.offset or 0, f"the log in it is not whole: {first.message}"
             )
-        return manifest, salvage(str(log), root, root, new_id or manifest.id, looker)
+        wanted = manifest.id if new_id is None else new_id
+        return manifest, salvage(str(log), root, root, wanted, looker)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

@@ -236,13 +236,13 @@ def _salvage(
     header = reader.header()
     report.header_lost, report.left_out = header is None, reader.left_out
     report.id = header.id if header is not None else decode_segment(Path(report.path).parent.name)
-    wanted = new_id or report.id
+    wanted = report.id if new_id is None else new_id
     if wanted is None:
         raise corrupt(report.path, 0, "its header is lost, and no id is given for a new one")
     store = open_store(to, compression=compression)
     if any(stored.session_id == wanted for stored in store.list()):
         raise SessionExistsError(
-            f"session {wanted!r} exists in {str(to)!r} already and was not touched; give another --id",
+            f"session {wanted!r} exists in {str(to)!r} already and was not touched; give the new one another id",
             session=wanted,
         )
     staging = to / f".salvage-{secrets.token_hex(6)}"
