@@ -183,9 +183,10 @@ def within_line(result: dict[str, Any], room: int) -> dict[str, Any]:
         left_out.append(largest)
     if not left_out:
         return result
-    kept = {key: value for key, value in result.items() if key not in left_out}
-    nulls = dict.fromkeys(key for key in left_out if key != "unanswered")
-    return {**kept, **nulls, "leftOut": left_out}
+    page = {key: None if key in left_out else value for key, value in result.items()}
+    if "unanswered" in left_out:
+        del page["unanswered"]
+    return {**page, "leftOut": left_out}
 
 
 def _told(
