@@ -18,7 +18,7 @@ from dsh_protocol.errors import (
     ParseFailedError,
 )
 from dsh_protocol.jsonscan import Bounds, JsonTextError, Steps, drain, scan, scan_steps
-from dsh_protocol.jsonslices import cut_steps, members, opener_of, peek
+from dsh_protocol.jsonslices import cut_steps, members_at_ends, opener_of, peek
 from dsh_protocol.jsontext import decode_quickly, decode_steps, encode_fast
 from dsh_protocol.jsontypes import is_array, is_object, is_safe_integer
 from dsh_protocol.method import ALIASES, METHODS, find_method
@@ -140,8 +140,9 @@ def _message(value: Any, limits: Limits) -> Message:
 
 
 def refuse_unread(line: bytes, error: DshdError) -> Refusal:
-    """Refuse a line that there is no memory to read; whose call it was is looked for at its beginning alone."""
-    call_id, _ = _peek_id(members(line[:_HEAD_BYTES]).get("id"))
+    """Refuse a line that there is no memory to read; whose call it was is looked for at its ends alone."""
+    found, _ = members_at_ends(line, _HEAD_BYTES, "params")
+    call_id, _ = _peek_id(found.get("id"))
     return Refusal(call_id, error)
 
 
@@ -273,9 +274,9 @@ def _salvage_item(text: bytes, limits: Limits) -> Steps[Request | Refusal]:
 
 def _refuse_call(text: bytes, error: JsonTextError, limits: Limits) -> Refusal:
     """Refuse one call whose JSON has a defect, and find out whose it was."""
-    # Looking at all of a large one is what must not happen; whose call it is, is mostly said first.
+    # Looking at all of a large one is what must not happen; whose call it is, is said first or last.
     wide = error.rule == "too-many-values"
-    found = members(text[: _HEAD_BYTES if wide else _SMALL_LINE_BYTES])
+    found, params = members_at_ends(text, _HEAD_BYTES if wide else _SMALL_LINE_BYTES, "params")
     call_id, is_id = _peek_id(found.get("id"))
     method = peek(found.get("method"), _SMALL)
     answer = _defect(error, method, limits)
@@ -283,7 +284,6 @@ def _refuse_call(text: bytes, error: JsonTextError, limits: Limits) -> Refusal:
         answer = InvalidRequestError(_NO_ID)
     if "id" in found or not isinstance(method, str) or error.path[:1] != ("params",):
         return Refusal(call_id, answer)
-    params = members(found.get("params", b""))
     session_id, writer = (peek(params.get(key), _SMALL) for key in ("id", "writer"))
     return Refusal(
         None,

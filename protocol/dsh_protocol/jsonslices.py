@@ -15,6 +15,14 @@ from dsh_protocol.jsonscan import Bounds, JsonTextError, Steps, drain, scan
 _START = re.compile(rb"[ \t\n\r]*+([\[{])")
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([\[{]++)|([\]}]++)|(,)', re.DOTALL)
 _MEMBER = re.compile(rb'[ \t\n\r]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\n\r]*+:(.*)', re.DOTALL)
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_SCALAR = rb"(?:%b|-?[0-9][0-9.eE+-]*+|true|false|null)" % _STRING
+_LAST = re.compile(
+    rb"((?:,[ \t\n\r]*+%b[ \t\n\r]*+:[ \t\n\r]*+%b[ \t\n\r]*+)*)\}[ \t\n\r]*+\Z"
+    % (_STRING, _SCALAR),
+    re.DOTALL,
+)
+_END_BYTES = 2048
 _STEP_TOKENS = 5000
 _KEY = Bounds(max_depth=1, max_values=1, stored=True)
 
@@ -71,15 +79,16 @@ def cut_steps(text: bytes) -> Steps[Slices]:
     return Slices(start[1], [*pieces, text[begin:]], complete=False)
 
 
-def members(text: bytes) -> dict[str, bytes]:
+def members(text: bytes, *, broken: bool = False) -> dict[str, bytes]:
     """Return the texts of an object's members by key.
 
-    Left out are a key that stands twice or cannot be read, and the last member of a text that breaks off.
+    Left out are a key that stands twice or cannot be read, and the last member of a text that breaks off, unless that
+    is asked for (`broken`) as far as it goes.
     """
     found: dict[str, bytes] = {}
     doubtful: set[str] = set()
     sliced = cut(text)
-    pieces = sliced.pieces if sliced.complete else sliced.pieces[:-1]
+    pieces = sliced.pieces if sliced.complete or broken else sliced.pieces[:-1]
     for piece in pieces if sliced.opener == b"{" else ():
         member = _MEMBER.fullmatch(piece)
         key: Any = None if member is None else peek(member[1], _KEY)
@@ -89,6 +98,37 @@ def members(text: bytes) -> dict[str, bytes]:
             doubtful.add(key)
         found[key] = member[2]
     return {key: value for key, value in found.items() if key not in doubtful}
+
+
+def members_at_ends(
+    text: bytes, look: int, inside: str
+) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Return the members of an object and those of its member `inside`, having looked at no more than its two ends.
+
+    Of a text longer than `look` there are those that begin in its first `look` bytes, the last one cut short, and the
+    numbers and short strings that stand last in each of the two.
+    """
+    if len(text) <= look:
+        found = members(text)
+        return found, members(found.get(inside, b""))
+    found = members(text[:look])
+    cut_short = members(text[:look], broken=True)
+    outer, rest = _last_members(text[-_END_BYTES:])
+    inner: dict[str, bytes] = {}
+    if inside in cut_short and inside not in found:
+        inner, _ = _last_members(rest)
+    return {**outer, **cut_short}, {**inner, **members(cut_short.get(inside, b""))}
+
+
+def _last_members(text: bytes) -> tuple[dict[str, bytes], bytes]:
+    """The members of no depth that end an object, of which the beginning need not be there; and what is before them.
+
+    A comma inside a string is never taken for one between members: the quotes behind it would not come out even.
+    """
+    found = _LAST.search(text)
+    if found is None:
+        return {}, b""
+    return members(b"{%b}" % found[1].removeprefix(b",")), text[: found.start()]
 
 
 def peek(text: bytes | None, bounds: Bounds) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import permutations
 from typing import Any
 
 import msgspec
@@ -346,6 +347,56 @@ def test_a_refused_notification_says_whose_it_was() -> None:
 def test_a_notification_with_parameters_of_the_wrong_shape_is_not_answered() -> None:
     got = refusal('{"jsonrpc":"2.0","method":"session.append","params":[]}')
     assert got.notification
+
+
+# ---------------------------------------------------------------- large lines that are refused
+
+LARGE = '{"type":"feedback/record","data":"' + "x" * 40_000 + '"}'
+WIDE = ",".join("0" * 100_001)
+MEMBERS = ['"jsonrpc":"2.0"', '"id":7', '"method":"session.append"', '"params":{%s}']
+PARAMS = ['"id":"s"', '"writer":"w,\\",\\"id\\":3}"', '"expectedSeq":4']
+
+
+def objects(*texts: str) -> list[str]:
+    """The members of an object in every order."""
+    return [",".join(order) for order in permutations(texts)]
+
+
+@pytest.mark.parametrize("events", [f"{LARGE},-0", f"-0,{LARGE}", WIDE])
+@pytest.mark.parametrize("outer", objects(*MEMBERS))
+def test_a_large_call_is_refused_under_its_id_wherever_that_stands(outer: str, events: str) -> None:
+    params = f'"id":"s","events":[{events}],"writer":"w"'
+    got = refusal("{" + outer % params + "}")
+    assert (got.id, got.notification) == (7, False)
+    wanted = "FRAME_TOO_LARGE" if events == WIDE else "EVENT_INVALID"
+    assert got.error.kind == wanted
+
+
+@pytest.mark.parametrize("inner", objects(*PARAMS, '"events":[%s]'))
+@pytest.mark.parametrize("outer", objects(*(each for each in MEMBERS if '"id"' not in each)))
+def test_a_large_notification_that_is_refused_is_remembered_for_its_writer(
+    outer: str, inner: str
+) -> None:
+    got = refusal("{" + outer % (inner % f"{LARGE},-0") + " }")
+    assert got.notification
+    assert (got.method, got.session_id, got.writer) == ("session.append", "s", 'w,","id":3}')
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        '"x"',
+        '",\\"id\\":5}"',
+        '"a,"',
+        '["a,",{"b":"c","id":5}]',
+        '{"a":"}","id":5}',
+        "{}",
+    ],
+)
+def test_what_looks_like_an_id_at_the_end_of_a_large_line_is_none(last: str) -> None:
+    for text in (f'"events":[{LARGE},-0],"last":{last}', f'"events":[-0,{LARGE},{last}]'):
+        got = refusal(f'{{"jsonrpc":"2.0","method":"session.append","params":{{{text}}}}}')
+        assert (got.id, got.notification) == (None, True)
 
 
 # ---------------------------------------------------------------- limits
