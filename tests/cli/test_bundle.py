@@ -150,6 +150,7 @@ def test_what_refuses_a_bundle_speaks_as_the_program_that_was_run(
 ) -> None:
     path, other = tmp_path / "mine.tar", tmp_path / "other"
     dshctl.text("export", "mine", "--to", str(path))
+    before = daemon.call("session.list")["sessions"]
     other.write_bytes(b"no tar")
     for words, code in (
         ((path,), 5),
@@ -165,7 +166,7 @@ def test_what_refuses_a_bundle_speaks_as_the_program_that_was_run(
         assert first.startswith("dshctl: ")
         assert last.startswith("try: dshctl import ")
         assert "--id" not in dshctl.err
-    assert len(daemon.call("session.list")["sessions"]) == 1
+    assert daemon.call("session.list")["sessions"] == before
 
 
 def test_a_damaged_session_and_a_screen_get_no_bundle(
