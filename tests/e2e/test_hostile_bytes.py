@@ -298,4 +298,4 @@ def test_every_row_of_the_table_is_written_down() -> None:
     page = Path(__file__).parents[2] / "daemon" / "FORMAT.md"
     table = page.read_text("utf-8").split("## Hostile bytes")[1].split("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| ")]
-    assert len(rows) == 17 + 1
+    assert len(rows) == 18 + 1
