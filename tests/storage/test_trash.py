@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dsh_protocol.errors import (
+    DshdError,
     SessionBusyError,
     SessionExistsError,
     SessionNotFoundError,
@@ -53,6 +54,51 @@ def prepared(root: Path, step: Step) -> None:
 def places(store: JsonlStore) -> tuple[int, int]:
     """How many sessions there are, and how many lie in the trash."""
     return len(list(store.list())), len(list(store.list_deleted()))
+
+
+def purge(store: JsonlStore) -> None:
+    for lying in store.list_deleted():
+        store.purge("s1", lying.deleted_at or 0)
+
+
+def open_to_write(store: JsonlStore) -> None:
+    store.open("s1", "write").close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize(
+    ("step", "path"),
+    [
+        (label, "/s1/labels.json'"),
+        (delete, "/s1'"),
+        (undelete, "/.trash'"),
+        (purge, "/.trash'"),
+        (open_to_write, "/s1/session.jsonl.zstd'"),
+    ],
+)
+def test_what_is_no_batch_names_its_own_path_and_is_not_to_be_flushed(
+    tmp_path: Path, step: Step, path: str, number: int
+) -> None:
+    told: list[str] = []
+    at = 0
+    while True:
+        at += 1
+        root = tmp_path / str(at)
+        prepared(root, undelete if step is purge else step)
+        disk = FailingDisk(at, number)
+        try:
+            step(open_store(root, disk=disk))
+        except DshdError as error:
+            if "cannot write" in error.message:
+                told.append(error.message)
+        if len(disk.calls) < at:
+            break
+    assert told
+    for text in told:
+        assert path in text
+        assert "the same call again" in text
+        assert "of the batch" not in text
+        assert "flush again" not in text
 
 
 @pytest.mark.parametrize("step", [delete, undelete, label])

@@ -29,20 +29,26 @@ def _name(number: int) -> str:
     return errno.errorcode.get(number, str(number))
 
 
-def write_error(error: OSError, path: str) -> DshdError:
-    """Return the error for a write, sync or creation that failed below `path`; nothing was kept of it."""
+def write_error(error: OSError, path: str, *, of_batch: bool = True) -> DshdError:
+    """Return the error for a write, sync or creation that failed below `path`; nothing was kept of it.
+
+    Args:
+        error: What the kernel said.
+        path: Where.
+        of_batch: Events wait for it, and the next flush tries again; else only the same call does.
+    """
     number = error.errno or 0
     if number in _ODD | _EXHAUSTED:
         return read_error(error, path)
     why = f"{_name(number)} ({os.strerror(number)})"
+    kept = "nothing of the batch was kept" if of_batch else "it is not done"
+    again = "flush again" if of_batch else "make the same call again"
     if number in NO_SPACE:
         return NoSpaceError(
-            f"cannot write to {path!r}: {why}; nothing of the batch was kept: free some space and flush again",
-            errno=number,
+            f"cannot write to {path!r}: {why}; {kept}: free some space and {again}", errno=number
         )
     return WriteFailedError(
-        f"cannot write to {path!r}: {why}; nothing of the batch was kept: mend the disk or its permissions "
-        "and flush again",
+        f"cannot write to {path!r}: {why}; {kept}: mend the disk or its permissions and {again}",
         errno=number,
     )
 

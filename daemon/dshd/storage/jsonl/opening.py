@@ -128,7 +128,7 @@ def open_to_write(site: Site, session_id: str, *, released: Callable[[], None]) 
         if isinstance(error, FileNotFoundError):
             raise not_found(session_id) from error
         if isinstance(error, OSError):
-            raise write_error(error, site.path) from error
+            raise write_error(error, site.path, of_batch=False) from error
         raise
     finally:
         site.disk.close(directory)

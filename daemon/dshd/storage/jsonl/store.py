@@ -21,7 +21,7 @@ from dshd.storage.files import RealDisk
 from dshd.storage.jsonl.faults import read_error, write_error
 from dshd.storage.jsonl.frames import FrameEncoder
 from dshd.storage.jsonl.holder import read_holder, told
-from dshd.storage.jsonl.labels import read_labels, write_labels
+from dshd.storage.jsonl.labels import LABELS, read_labels, write_labels
 from dshd.storage.jsonl.layout import (
     RAW_LOG,
     ZSTD_LOG,
@@ -194,7 +194,8 @@ class JsonlStore:
         except FileNotFoundError as error:
             raise not_found(session_id) from error
         except OSError as error:
-            raise write_error(error, site.path) from error
+            path = self._root.full(f"{site.place.directory}/{LABELS}")
+            raise write_error(error, path, of_batch=False) from error
 
     def delete(self, session_id: str) -> None:
         """Move a session to the trash; see `SessionStore`."""
@@ -210,7 +211,9 @@ class JsonlStore:
         except FileNotFoundError as error:
             raise not_found(session_id) from error
         except OSError as error:
-            raise write_error(error, self._root.full(f"{places[0].directory}")) from error
+            raise write_error(
+                error, self._root.full(places[0].directory), of_batch=False
+            ) from error
         finally:
             for place in places or [Place("", "", "")]:
                 self._release(session_id, place)()
@@ -242,7 +245,7 @@ class JsonlStore:
                 raise not_deleted(session_id)
             self._trash.restore(found)
         except OSError as error:
-            raise write_error(error, self._root.full(TRASH)) from error
+            raise write_error(error, self._root.full(TRASH), of_batch=False) from error
         finally:
             self._release(session_id, Place("", "", ""))()
 
@@ -253,7 +256,7 @@ class JsonlStore:
             if not self._trash.remove(segment, deleted_at):
                 raise not_deleted(session_id)
         except OSError as error:
-            raise write_error(error, self._root.full(TRASH)) from error
+            raise write_error(error, self._root.full(TRASH), of_batch=False) from error
 
     def list_deleted(self) -> Iterator[StoredSession]:
         """Yield what lies in the trash; see `SessionStore`."""
