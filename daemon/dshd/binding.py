@@ -80,6 +80,8 @@ class Binding:
         with ExitStack() as undo:
             folder = open_socket_dir(self.path.parent)
             undo.callback(os.close, folder)
+            if not os.path.lexists(f"{self.path}.lock"):
+                _dead_socket(self.path, folder)  # what refuses the path leaves no lock beside it
             kept = self._lock if _is_at(self._lock, folder, self.path.name + ".lock") else -1
             lock = _take_lock(self.path, folder) if kept < 0 else kept
             if kept < 0:
@@ -171,10 +173,21 @@ def _lock_file(fd: int, path: Path) -> None:
 
 def _remove_dead_socket(path: Path, folder: int) -> None:
     """Unlink what a killed daemon left at the path; called with the lock held, and with anything else refused."""
+    found = _dead_socket(path, folder)
+    if found is not None:
+        _unlink_if_same(path.name, folder, found)
+
+
+def _dead_socket(path: Path, folder: int) -> os.stat_result | None:
+    """Return what a killed daemon left at the path, None where there is nothing.
+
+    Raises:
+        CannotStartError: Something else is there.
+    """
     try:
         found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        return
+        return None
     if not stat.S_ISSOCK(found.st_mode):
         raise CannotStartError(
             f"{str(path)!r} exists and is not a socket; move it away, or choose another --socket"
@@ -192,7 +205,7 @@ def _remove_dead_socket(path: Path, folder: int) -> None:
             f"another program listens at {str(path)!r} ({answer}); "
             "use it, or choose another --socket"
         )
-    _unlink_if_same(path.name, folder, found)
+    return found
 
 
 def _unlink_if_same(name: str, folder: int, expected: os.stat_result) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import tempfile
@@ -49,6 +50,28 @@ async def listening(folder: Path) -> AsyncGenerator[Listeners, None]:
 async def greeting(path: Path) -> bytes:
     async with await trio.open_unix_socket(str(path)) as stream:
         return await stream.receive_some()
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "link", "fifo", "another program's socket"])
+def test_a_path_that_is_refused_gets_no_lock_beside_it(folder: Path, what: str) -> None:
+    path = folder / "s"
+    with socket.socket(socket.AF_UNIX) as other:
+        if what == "file":
+            path.write_text("mine")
+        elif what == "folder":
+            path.mkdir()
+        elif what == "link":
+            path.symlink_to("elsewhere")
+        elif what == "fifo":
+            os.mkfifo(path)
+        else:
+            other.bind(str(path))
+            other.listen()
+        before = path.lstat()
+        with pytest.raises(CannotStartError), Binding(path):
+            pass
+        assert [one.name for one in folder.iterdir()] == ["s"]
+        assert path.lstat().st_ino == before.st_ino
 
 
 @pytest.mark.parametrize("removed", ["socket", "socket and lock", "folder"])
