@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,35 @@ def test_an_aborted_tool_checkpoint_is_a_refusal(daemon: ScriptedDaemon, dshctl:
     daemon.answers["checkpoint.tool"] = lambda params: params
     assert dshctl("rpc", "checkpoint.tool", '{"decision": "DISPATCH"}').code == 0
     assert dshctl("rpc", "checkpoint.tool", '{"decision": "ABORTED_BEFORE_DISPATCH"}').code == 6
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        '{"id": "a", "id": "b"}',
+        '{"id": "a", "i\\u0064": "a"}',
+        '{"events": [{"data": {"x": 1, "y": {"": 1, "": 1}}}]}',
+        '{"a\\u001b": null, "a\\u001b": null}',
+    ],
+)
+@pytest.mark.parametrize("way", ["word", "stdin"])
+def test_a_key_that_stands_twice_is_refused_and_nothing_is_sent(
+    daemon: ScriptedDaemon, dshctl: Dshctl, monkeypatch: pytest.MonkeyPatch, params: str, way: str
+) -> None:
+    sent: list[Any] = []
+    daemon.answers["any.method"] = sent.append
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(params.encode())))
+    ended = dshctl("rpc", "any.method", params if way == "word" else "-")
+    assert ended.code == 2
+    assert "stands twice in one object" in ended.err
+    assert "\x1b" not in ended.err
+    assert sent == []
+
+
+def test_a_negative_zero_is_sent_as_it_was_written(daemon: ScriptedDaemon, dshctl: Dshctl) -> None:
+    daemon.answers["any.method"] = lambda params: {"told": repr(params)}
+    ended = dshctl("-o", "json", "rpc", "any.method", '{"a": -0, "b": [-0.0, 0, -10]}')
+    assert ended.document["told"] == "{'a': -0.0, 'b': [-0.0, 0, -10]}"
 
 
 @pytest.mark.parametrize("verb", [verb.name for verb in VERBS if verb.name not in FREE])

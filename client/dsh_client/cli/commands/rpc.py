@@ -1,4 +1,7 @@
-"""`dshctl rpc`: call any method of the daemon with parameters as JSON."""
+"""`dshctl rpc`: call any method of the daemon with parameters as JSON.
+
+The rule: what is sent means what was written. What Python would read otherwise is refused, here or by the daemon.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def _params(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        params = json.loads(text)
+        params = json.loads(text, object_pairs_hook=_object, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f'the parameters are not JSON: {error}\ntry: dshctl rpc METHOD \'{{"id": "a1"}}\''
@@ -55,3 +58,18 @@ def _params(text: str | None) -> dict[str, Any]:
             'the parameters must be a JSON object\ntry: dshctl rpc METHOD \'{"id": "a1"}\''
         )
     return as_object(params)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object, none of whose keys stands twice: the first of them would be lost without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object")
+    return found
+
+
+def _whole(text: str) -> int | float:
+    """Return a whole number, also the negative zero, of which an `int` knows nothing: the daemon refuses it."""
+    return float(text) if text == "-0" else int(text)
