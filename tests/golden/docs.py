@@ -137,7 +137,9 @@ def errors() -> str:
         ]
         for each in known
     ]
-    return table(("code", "kind", "retryable", "`dshctl` exits", "of a checkpoint", "meaning"), rows)
+    return table(
+        ("code", "kind", "retryable", "`dshctl` exits", "of a checkpoint", "meaning"), rows
+    )
 
 
 def rules() -> str:
