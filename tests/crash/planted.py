@@ -105,7 +105,7 @@ def _disk(kind: type[Careless]) -> Callable[[], None]:
 
 
 def _acknowledge_first() -> None:
-    async def wait_durable(self: Session, *_: object) -> None:
+    async def wait_durable(self: Session, *_: object, **__: object) -> None:
         """Believe that what was admitted is as good as written."""
 
     _replace(Session, wait_durable=wait_durable)
