@@ -11,7 +11,7 @@
 #   make adapters      every adapter in an environment of its own with its framework (ADAPTERS=langgraph: one)
 #   make adapters-quick  three of them, killed at fewer points    make adapters-cost    what a step costs, idle machine
 #   make bitflips      flip every bit of a log, one at a time, in minutes; STEP=64 flips every 64th
-#   make crash         every promise on durability, proven at every point: 30 minutes (NAMES=kills: one proof)
+#   make crash         every promise on durability, proven at every point: 25 minutes (NAMES=kills: one proof)
 #   make crash-quick   the same at fewer points        make crash-release   the long figures: hours
 #   make mutants       which faults in recovery and framing no test would notice: minutes (NAMES=index, SAMPLE=50)
 #   make golden        write the golden files anew from the code; then read the diff
