@@ -51,6 +51,7 @@ log = structlog.get_logger()
 
 _CONNECTIONS_GRACE_S = 2.0
 _END_S = 0.5
+"""For the handles to be closed, after the flushes."""
 _FAULT_LIMIT_S = 10
 _STATUS_EVERY_S = 5.0
 

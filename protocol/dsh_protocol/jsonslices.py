@@ -13,9 +13,9 @@ from typing import Any
 from dsh_protocol.jsonscan import Bounds, JsonTextError, Steps, drain, scan
 
 _START = re.compile(rb"[ \t\n\r]*+([\[{])")
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([\[{]++)|([\]}]++)|(,)', re.DOTALL)
-_MEMBER = re.compile(rb'[ \t\n\r]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\n\r]*+:(.*)', re.DOTALL)
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_TOKEN = re.compile(rb"%b|([\[{]++)|([\]}]++)|(,)" % _STRING, re.DOTALL)
+_MEMBER = re.compile(rb"[ \t\n\r]*+(%b)[ \t\n\r]*+:(.*)" % _STRING, re.DOTALL)
 _SCALAR = rb"(?:%b|-?[0-9][0-9.eE+-]*+|true|false|null)" % _STRING
 _LAST = re.compile(
     rb"((?:,[ \t\n\r]*+%b[ \t\n\r]*+:[ \t\n\r]*+%b[ \t\n\r]*+)*)\}[ \t\n\r]*+\Z"

@@ -312,3 +312,12 @@ def test_an_agent_that_lost_its_connection_may_give_its_handle_up(
         opened = other.call("session.open", id="s", access="write")
         assert [repair["callId"] for repair in opened["recovery"]["repairs"]] == ["x"]
     assert agent.refusal("session.close", **handle).kind == "WRITER_LOST"
+
+
+def test_a_writer_that_was_continued_closes_nothing(agent: Puppet) -> None:
+    handle = turns.begin_turn(agent, "s", "x")
+    before = handle.copy()
+    agent.connect("b")
+    continued(agent, handle, 5, "b")
+    assert agent.refusal("session.close", **before).kind == "WRITER_LOST"
+    assert agent.call("session.flush", "b", **handle)["durableSeq"] == 5

@@ -102,6 +102,7 @@ class MortalDisk(MemoryDisk):
     # ------------------------------------------------------------------ death
 
     def using(self, call: str) -> None:
+        # as `_require_alive`, here: no method is called as often
         if self.die_at and self.calls >= self.die_at:
             raise KilledError
 

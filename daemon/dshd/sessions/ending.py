@@ -50,7 +50,9 @@ async def close(registry: Registry, session_id: str, writer: str, taker: Taker) 
         WriterLostError: The writer holds nothing, and nothing is reserved for it.
         DshdError: As `Registry.close`; of a reserved one also: it cannot be opened, and stays reserved.
     """
-    if registry.claim_of(session_id, writer) is None:
+    live = registry.get(session_id)
+    held = live is not None and live.claim is not None and not live.claim.lost
+    if not held:
         lost = Continue(MAX_SAFE_INTEGER, writer)  # whatever stands in the log by now
         try:
             session = await registry.open_write(session_id, taker, lost, takeover=False)

@@ -68,7 +68,7 @@ class MetricsResult(Result, frozen=True):
 
 
 class ShutdownParams(Params, frozen=True):
-    """Stop the daemon; what was admitted is made durable first."""
+    """Stop the daemon; what was admitted is made durable first, or an error names what is given up."""
 
 
 class DiscoverParams(Params, frozen=True):

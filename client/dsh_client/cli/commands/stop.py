@@ -23,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(_arguments: Namespace, context: Context) -> int:
-    """Ask the daemon to end; it answers when everything that was admitted is durable."""
+    """Ask the daemon to end; it answers when everything that was admitted is durable, or with what it gives up."""
     result = context.call("daemon.shutdown")
     if context.out.is_table:
         context.out.line("the daemon stops; what it had admitted is durable")
