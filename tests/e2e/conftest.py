@@ -21,6 +21,14 @@ def shared_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonPr
         yield daemon
 
 
+@pytest.fixture(scope="module")
+def slow_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """A daemon on whose disk each sync of a session `slow…` takes long."""
+    base = tmp_path_factory.mktemp("slow")
+    with open_daemon(base, module="support.misbehaving", env={"SLOW_S": "0.4"}) as daemon:
+        yield daemon
+
+
 @pytest.fixture
 def connection(shared_daemon: DaemonProcess) -> Iterator[Connection]:
     """A greeted connection to the shared daemon."""
