@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from crash.proof import Result, Size
-from simulation.cancelling import Deed, cancel_everywhere, count_awaits
+from simulation.cancelling import Deed, Way, cancel_everywhere, count_awaits
 from simulation.flood import BLOCKED_S, flood
 
 if TYPE_CHECKING:
@@ -32,10 +32,12 @@ def prove(size: Size, scratch: Path) -> Iterator[Result]:
     """Cancel everywhere; nothing is written."""
     _ = scratch
     yield _bounded()
-    yield from _everywhere(_STRIDE[size])
+    for way in Way:
+        with way.taken():
+            yield from _everywhere(_STRIDE[size], way)
 
 
-def _everywhere(stride: int) -> Iterator[Result]:
+def _everywhere(stride: int, way: Way) -> Iterator[Result]:
     awaits = count_awaits()
     tried, done, broken = Counter[Deed](), Counter[Deed](), Counter[Deed]()
     why: dict[Deed, list[str]] = {deed: [] for deed in Deed}
@@ -48,7 +50,7 @@ def _everywhere(stride: int) -> Iterator[Result]:
         done[deed] += bool(could)
         if bad is not None:
             broken[deed] += 1
-            why[deed].append(f"play_cancelled({place}, Deed.{deed.name})  # {bad}")
+            why[deed].append(f"{way.name}: play_cancelled({place}, Deed.{deed.name})  # {bad}")
 
     gc.collect()
     gc.freeze()
@@ -61,7 +63,12 @@ def _everywhere(stride: int) -> Iterator[Result]:
         held = not broken[deed] and done[deed] > 0 and tried[deed] >= awaits // stride
         held = held and undisturbed.broken is None
         yield Result(
-            22, f"at an await, {deed}", reached, promised, held, tuple(why[deed][:_MOST_TOLD])
+            22,
+            f"at an await, calls {way}, {deed}",
+            reached,
+            promised,
+            held,
+            tuple(why[deed][:_MOST_TOLD]),
         )
 
 

@@ -6,6 +6,7 @@ same workload makes the same calls of the disk in the same order, every time.
 
 from __future__ import annotations
 
+import time
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -133,8 +134,16 @@ class _refusals:  # noqa: N801  # used as a function
 class InTheLoop:
     """Makes blocking calls where they are asked for: nothing runs beside them. As `Workers`."""
 
-    def begin(self, call: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], None]) -> None:
+    clock = staticmethod(time.perf_counter)
+
+    def begin(
+        self,
+        call: Callable[[], T],
+        deliver: Callable[[outcome.Outcome[T]], None],
+        patience: float = 0.0,
+    ) -> None:
         """Make one."""
+        _ = patience
         deliver(outcome.capture(call))
 
     async def __call__(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -8,6 +9,7 @@ import trio
 import trio.testing
 
 from dsh_protocol.errors import InternalFaultError, NoSpaceError, WriterLostError
+from dshd.sessions.at_once import AtOnce, Due
 from dshd.sessions.drain import Drain
 
 if TYPE_CHECKING:
@@ -91,6 +93,21 @@ class Seen:
 
     def fault(self, error: BaseException) -> InternalFaultError:
         return InternalFaultError("a defect", incident=type(error).__name__)
+
+
+class Driven:
+    """A wait that is driven by hand, and how it ended."""
+
+    def __init__(self, drain: Drain, target: int) -> None:
+        self.ended: list[BaseException | None] = []
+        self.due = Due()
+        self.over = trio.Event()
+
+        def end(_result: object, error: BaseException | None) -> None:
+            self.ended.append(error)
+            self.over.set()
+
+        assert AtOnce(drain.wait_durable(target), end, self.due).begin()
 
 
 class NoHolder:
@@ -391,3 +408,71 @@ async def test_a_flush_of_an_empty_session_materialises_its_log(bench: Bench) ->
     assert bench.handle.materialised
     assert bench.handle.batches == []
     assert bench.seen.durable == []
+
+
+async def test_a_quick_disk_is_waited_for_in_the_turn_of_whoever_wants_the_write(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time: that it is quick is known from the first."""
+    monkeypatch.setattr("dshd.sessions.drain._PATIENCE_S", 5.0)
+    await bench.drain.wait_durable(bench.admit())
+    driven = Driven(bench.drain, bench.admit())
+    assert not bench.drain.clean
+    driven.due.begin()
+    assert bench.drain.clean
+    assert driven.ended == [None]
+
+
+async def test_a_disk_that_hangs_holds_the_loop_for_a_moment_and_loses_nothing(
+    bench: Bench,
+) -> None:
+    await bench.drain.wait_durable(bench.admit())
+    bench.handle.gate = threading.Event()
+    first = Driven(bench.drain, bench.admit())
+    began = time.monotonic()
+    first.due.begin()
+    later = Driven(bench.drain, bench.admit())
+    later.due.begin()
+    assert time.monotonic() - began < 1
+    assert first.ended == later.ended == []
+    threading.Timer(0.05, bench.handle.gate.set).start()
+    await bench.drain.wait_durable(bench.drain.next_seq)
+    assert first.ended == later.ended == [None]
+    assert bench.handle.batches == [[0], [1], [2]]
+
+
+async def test_what_is_wanted_while_a_write_runs_is_written_when_it_ends(bench: Bench) -> None:
+    bench.handle.gate = threading.Event()
+    first = Driven(bench.drain, bench.admit())
+    first.due.begin()
+    await bench.wait_write_begun()
+    second, third = (Driven(bench.drain, bench.admit()) for _ in range(2))
+    second.due.begin()
+    third.due.begin()
+    bench.handle.gate.set()
+    await bench.drain.wait_durable(bench.drain.next_seq)
+    assert bench.handle.batches == [[0], [1, 2]]
+    assert first.ended == second.ended == third.ended == [None]
+
+
+async def test_a_driven_wait_is_told_the_failure_and_the_batch_stays(bench: Bench) -> None:
+    bench.handle.failures.append(NoSpaceError("full"))
+    driven = Driven(bench.drain, bench.admit())
+    driven.due.begin()
+    await driven.over.wait()
+    assert [type(error) for error in driven.ended] == [NoSpaceError]
+    await bench.drain.wait_durable(bench.drain.next_seq)
+    assert bench.handle.batches == [[0]]
+
+
+async def test_nothing_is_begun_for_a_drain_whose_task_has_ended(nursery: trio.Nursery) -> None:
+    """Its owner closes the log then; what is pending is written when there is a task again."""
+    made = Bench()
+    driven = Driven(made.drain, made.admit())
+    driven.due.begin()
+    await trio.testing.wait_all_tasks_blocked()
+    assert made.handle.batches == []
+    nursery.start_soon(made.drain.run)
+    await made.drain.wait_durable(1)
+    assert driven.ended == [None]
+    nursery.cancel_scope.cancel()

@@ -3,8 +3,9 @@
 The rule that holds here: an await is counted when a task of the daemon has come to it and waits there, and what is done
 to it is done at that moment, before anything else runs. From then on the clients have little left to do.
 
-All awaits are tried in one playing: at each of them a process is forked for each deed, plays on from there, and is
-judged; the first process goes on undisturbed.
+The workload is played in both ways in which the daemon serves what an agent waits for: at once, and in tasks, as it
+does where a call has to wait for more than the disk. All awaits of a way are tried in one playing: at each of them a
+process is forked for each deed, plays on from there, and is judged; the first process goes on undisturbed.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ import os
 import select
 import socket
 import sys
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
 
+from dshd.rpc import driving
 from dshd.rpc.calls import Call
+from dshd.rpc.serving import Serving
 from simulation.world import play_calmly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from simulation.machine import Machine
     from simulation.world import Outcome
@@ -174,10 +178,36 @@ def _line(task: trio.lowlevel.Task, runner: trio.lowlevel.Task | None) -> list[t
 
 
 def _call_of(task: trio.lowlevel.Task) -> Call | None:
-    """Return the call that a task serves, from its own variables."""
-    frame = getattr(task.coro, "cr_frame", None)
-    found = None if frame is None else frame.f_locals.get("call")
-    return found if isinstance(found, Call) else None
+    """Return the call that a task serves, or the first of those that its connection serves without a task."""
+    waits: Any = task.coro
+    while waits is not None:
+        frame = getattr(waits, "cr_frame", None)
+        found: dict[str, Any] = {} if frame is None else frame.f_locals
+        call = found.get("call")
+        if isinstance(call, Call):
+            return call
+        serving = getattr(found.get("self"), "_serving", None)
+        if isinstance(serving, Serving):
+            return next(iter(serving.driving.calls), None)
+        waits = getattr(waits, "cr_await", None)
+    return None
+
+
+class Way(StrEnum):
+    """How the calls are served that may be served without a task of their own."""
+
+    AT_ONCE = "without a task"
+    IN_TASKS = "in tasks"
+
+    @contextmanager
+    def taken(self) -> Generator[None]:
+        """Have them served this way."""
+        before = driving.AT_ONCE
+        driving.AT_ONCE = before if self is Way.AT_ONCE else frozenset()
+        try:
+            yield
+        finally:
+            driving.AT_ONCE = before
 
 
 def count_awaits() -> int:

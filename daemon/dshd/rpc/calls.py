@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from dsh_protocol.errors import CallCancelledError
+from dshd.sessions.at_once import DroppedError, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dsh_protocol.envelope import Request
     from dshd.sessions.asked import Admission
+    from dshd.sessions.at_once import AtOnce
 
 
 @dataclass(eq=False, slots=True)
@@ -27,25 +29,34 @@ class Call:
     Attributes:
         request: As parsed.
         size: Bytes of its line.
+        read_at: When it was read, by the loop's clock.
         before: The call before it in its lane, until this one has been answered.
         admitted: Set when the next call of the lane may be admitted.
         answered: Set when its reply is on its way.
         cancel_read: A `$/cancelRequest` for it was read.
         after_reply: Run once the reply is queued.
         in_batch: It is answered together with others.
+        at_once: What serves it, where it has no task.
     """
 
     request: Request
     size: int
+    read_at: float = 0.0
     before: Call | None = None
-    admitted: trio.Event = field(default_factory=trio.Event)
-    answered: trio.Event = field(default_factory=trio.Event)
+    admitted: Signal = field(default_factory=Signal)
+    answered: Signal = field(default_factory=Signal)
     cancel_read: bool = False
     after_reply: Callable[[], None] | None = None
     in_batch: bool = False
     admission: Admission | None = None
+    at_once: AtOnce[Any] | None = None
     _held: bool = False
-    _scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    _scope: trio.CancelScope | None = None
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether it is its turn to be admitted."""
+        return self.before is None or self.before.admitted.is_set
 
     def note_admission(self, admission: Admission) -> None:
         """Note what the call's events were given, and let the next call of the lane in."""
@@ -67,8 +78,12 @@ class Call:
     def cancel(self) -> None:
         """Act on a `$/cancelRequest`."""
         self.cancel_read = True
-        if not self._held:
+        if self._held:
+            return
+        if self._scope is not None:
             self._scope.cancel()
+        elif self.at_once is not None:
+            self.at_once.end(DroppedError())
 
     async def run(self, serve: Callable[[Call], Any]) -> Any:
         """Serve the call in its turn.
@@ -76,15 +91,21 @@ class Call:
         Raises:
             CallCancelledError: A cancel came first; what was admitted stays.
         """
-        with self._scope:
+        with trio.CancelScope() as self._scope:
+            if self.cancel_read:  # while it waited for its task
+                self._scope.cancel()
             if self.before is not None:
-                await happened(self.before.admitted)
+                await self.before.admitted.wait()
             if not self.cancel_read:  # else nothing is begun that a cancel could leave half told
                 return await serve(self)
+        raise self.cancelled()
+
+    def cancelled(self) -> CallCancelledError:
+        """The answer to a call that a cancel has ended."""
         facts: dict[str, Any] = {}
         if self.admission is not None and self.admission.next_seq > self.admission.first_seq:
             facts["admitted"] = self.admission.facts()
-        raise CallCancelledError(
+        return CallCancelledError(
             "the call was cancelled before it was done; what it had admitted stays", **facts
         )
 
@@ -92,17 +113,11 @@ class Call:
         """Let the next call of the lane in, and wait until the replies before this one are on their way."""
         await self.end_admission()
         if self.before is not None:
-            await happened(self.before.answered)
+            await self.before.answered.wait()
             self.before = None
 
     async def end_admission(self) -> None:
         """Let the next call of the lane in, but not before those that come first: a cancelled call may end at once."""
         if self.before is not None:
-            await happened(self.before.admitted)
+            await self.before.admitted.wait()
         self.admitted.set()
-
-
-async def happened(event: trio.Event) -> None:
-    """Wait for an event, without a turn of the loop where it is set already: that is most of the time."""
-    if not event.is_set():
-        await event.wait()

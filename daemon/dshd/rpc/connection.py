@@ -113,6 +113,7 @@ class _Connection:
                 await self._run(nursery)
         finally:
             self._outbox.drop()
+            self._serving.driving.drop()
             # once more, now that no call is left that may have been given a handle meanwhile
             self._services.registry.lose_connection(self._connected)
 
@@ -155,17 +156,24 @@ class _Connection:
                     lines = await self._incoming.next_lines()
                     if lines is None:
                         return
-                    for number, line in enumerate(lines, 1):
-                        await self._serving.wait_room()
-                        await self._take_line(line)
-                        if number % _LINES_AT_ONCE == 0:  # other connections have a turn, too
-                            await trio.lowlevel.checkpoint()
+                    try:
+                        await self._take_lines(lines)
+                    finally:
+                        self._serving.driving.begin_due()
             except FrameTooLargeError as error:
                 self._outbox.put(envelope.encode_error(None, error))
             except MemoryError:  # the line is lost, and with it the place in the stream
                 self._outbox.put(envelope.encode_error(None, out_of("memory")))
             except OverdueError as error:
                 self._services.metrics.inc("dshd_connections_overdue", deadline=error.deadline)
+
+    async def _take_lines(self, lines: list[bytes]) -> None:
+        for number, line in enumerate(lines, 1):
+            await self._serving.wait_room()
+            await self._take_line(line)
+            if number % _LINES_AT_ONCE == 0:  # other connections have a turn, too
+                self._serving.driving.begin_due()
+                await trio.lowlevel.checkpoint()
 
     async def _take_line(self, line: bytes) -> None:
         if envelope.is_blank(line):
@@ -188,6 +196,7 @@ class _Connection:
         try:
             message = envelope.parse_at_once(line, self._limits)
             if message is None:
+                self._serving.driving.begin_due()
                 message = await in_steps(envelope.parse_steps(line, self._limits))
         except MemoryError:
             return None

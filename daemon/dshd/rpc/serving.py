@@ -16,8 +16,10 @@ from dsh_protocol.envelope import Batch, Refusal
 from dsh_protocol.errors import DshdError, FrameTooLargeError, OverloadedError
 from dsh_protocol.method import ALIASES, METHODS, convert_params
 from dshd.rpc.answers import Answers
-from dshd.rpc.calls import Call, happened
+from dshd.rpc.calls import Call
 from dshd.rpc.context import Context
+from dshd.rpc.driving import AT_ONCE, Driving
+from dshd.sessions.at_once import Signal
 from dshd.sessions.threads import out_of
 
 if TYPE_CHECKING:
@@ -53,6 +55,10 @@ class Serving:
         services: What handlers need.
         dispatcher: Finds the handler of a call.
         connected: The connection; its nursery runs the calls, its outbox takes the replies.
+
+    Attributes:
+        running: How many calls have no answer yet.
+        driving: Serves those that need no task.
     """
 
     def __init__(self, services: Services, dispatcher: Dispatcher, connected: Connected) -> None:
@@ -65,16 +71,18 @@ class Serving:
         self._lanes: dict[str, Call] = {}
         self._in_flight: dict[Any, Call] = {}
         self._less = trio.Event()
-        self._bulky_batch = trio.Event()
+        self._bulky_batch = Signal()
         self._bulky_batch.set()
         self._bulky = 0
         self._waiting_bytes = 0
+        self.driving = Driving(self._dispatch, self._end_at_once, self._end_call)
         self.running = 0
 
     async def wait_room(self) -> None:
         """Wait while too much is in flight or unsent: back-pressure before refusal."""
         if self._has_room() and self._outbox.has_room:
             return
+        self.driving.begin_due()
         await self._outbox.wait_room()
         while not self._has_room():
             await self.wait_less()
@@ -119,7 +127,7 @@ class Serving:
             claim.notification_error = error
 
     def _new_call(self, request: Request, size: int) -> Call:
-        call = Call(request, size)
+        call = Call(request, size, trio.current_time())
         method = METHODS.get(ALIASES.get(request.method, request.method))
         session_id = request.params.get("id") if method is not None else None
         in_lane = method is not None and (method.session_param or method.name == "session.create")
@@ -152,7 +160,36 @@ class Serving:
             self._outbox.put(self._cancel(request))
             return
         call = self._new_call(request, size)
-        self._nursery.start_soon(self._serve, call)
+        if not self.driving.begin(call):
+            self._nursery.start_soon(self._serve, call)
+
+    def _end_at_once(self, call: Call, result: Any, error: BaseException | None) -> None:
+        """Answer a call that had no task. A defect here is the connection's, as in a task."""
+        try:
+            call.admitted.set()
+            if call.request.has_id:
+                self._answer_in_turn(call, self._line(call, result, error))
+            else:
+                self._end_call(call)
+                if isinstance(error, DshdError):
+                    self._note_call_failed(call, error)
+        except Exception as fault:  # noqa: BLE001  # it is raised in a task
+            self._nursery.start_soon(_fail, fault)
+
+    def _answer_in_turn(self, call: Call, reply: bytes) -> None:
+        before = call.before
+        if before is None or before.answered.is_set:
+            self._outbox.put(reply)
+            self._end_call(call)
+            return
+
+        def answer() -> None:
+            self._outbox.release(len(reply))
+            self._outbox.put(reply)
+            self._end_call(call)
+
+        self._outbox.hold(len(reply))
+        before.answered.then(answer)
 
     async def _serve(self, call: Call) -> None:
         try:
@@ -170,11 +207,20 @@ class Serving:
 
     async def _reply(self, call: Call) -> bytes:
         """Serve a call and return its reply as a line."""
-        request = call.request
-        began = trio.current_time()
-        kind = "OK"
+        result: Any = None
+        failed: Exception | None = None
         try:
             result = await call.run(self._dispatch)
+        except (DshdError, MemoryError) as error:
+            failed = error
+        return self._line(call, result, failed)
+
+    def _line(self, call: Call, result: Any, error: BaseException | None) -> bytes:
+        """Return the reply to a call, and count it."""
+        request, kind = call.request, "OK"
+        try:
+            if error is not None:
+                raise error
             line = envelope.encode_result(request.id, result)
             if len(line) > self._limits.max_line_bytes:
                 raise FrameTooLargeError(
@@ -185,18 +231,23 @@ class Serving:
                 )
         except MemoryError:
             kind, line = OverloadedError.kind, envelope.encode_error(request.id, out_of("memory"))
-        except DshdError as error:
-            kind = error.kind
-            line = envelope.encode_error(request.id, error)
+        except DshdError as refusal:
+            kind = refusal.kind
+            line = envelope.encode_error(request.id, refusal)
         method = request.method if request.method in METHODS else "unknown"
         self._services.metrics.inc("dshd_calls", method=method, kind=kind)
         self._services.metrics.observe(
-            "dshd_call_seconds", trio.current_time() - began, method=method
+            "dshd_call_seconds", trio.current_time() - call.read_at, method=method
         )
         return line
 
     async def _dispatch(self, call: Call) -> Any:
+        if not call.request.has_id and self._follows_failure(call):
+            self._services.metrics.inc("dshd_notifications_dropped", reason="after-failure")
+            return None
         context = Context(self._services, self._connected, call)
+        if call.request.method in AT_ONCE:
+            return await self._dispatcher.directly(context)
         if call.request.method not in _BULKY:
             return await self._dispatcher.dispatch(context)
         making = self._services.making.place() if call.in_batch else self._outbox.large()
@@ -222,7 +273,9 @@ class Serving:
         if request.method in _CANCEL:
             self._cancel(request)
         elif request.method == "session.append":
-            self._nursery.start_soon(self._serve_notification, self._new_call(request, size))
+            call = self._new_call(request, size)
+            if not self.driving.begin(call):
+                self._nursery.start_soon(self._serve_notification, call)
         else:
             self._services.metrics.inc("dshd_notifications_dropped", reason="method")
 
@@ -234,18 +287,20 @@ class Serving:
             self._end_call(call)
 
     async def _run_notification(self, call: Call) -> None:
-        params = call.request.params
-        registry = self._services.registry
         try:
-            if call.before is not None:
-                await happened(call.before.admitted)
-            claim = registry.claim_of(params.get("id"), params.get("writer"))
-            if claim is not None and claim.notification_error is not None:
-                self._services.metrics.inc("dshd_notifications_dropped", reason="after-failure")
-                return
             await call.run(self._dispatch)
         except DshdError as error:
-            self._note_failed(params.get("id"), params.get("writer"), error)
+            self._note_call_failed(call, error)
+
+    def _follows_failure(self, call: Call) -> bool:
+        """Whether an earlier notification has failed and its writer does not know yet."""
+        params = call.request.params
+        claim = self._services.registry.claim_of(params.get("id"), params.get("writer"))
+        return claim is not None and claim.notification_error is not None
+
+    def _note_call_failed(self, call: Call, error: DshdError) -> None:
+        params = call.request.params
+        self._note_failed(params.get("id"), params.get("writer"), error)
 
     # ------------------------------------------------------------------ batches
 
@@ -272,25 +327,23 @@ class Serving:
             turn = self._take_turn([item for item in items if isinstance(item, Call)])
             self._nursery.start_soon(self._serve_batch, items, turn)
 
-    async def _serve_batch(
-        self, items: list[Call | bytes], turn: tuple[trio.Event, trio.Event]
-    ) -> None:
+    async def _serve_batch(self, items: list[Call | bytes], turn: tuple[Signal, Signal]) -> None:
         """Admit the calls of one line in order, and answer them in one line."""
         calls = dict.fromkeys(item for item in items if isinstance(item, Call))
         answers = Answers(self._limits.max_line_bytes)
         after, done = turn
         try:
-            await happened(after)
+            await after.wait()
             async with self._room_for(calls), trio.open_nursery() as nursery:
                 for at, item in enumerate(items):
                     if isinstance(item, bytes):
                         answers.put(at, item)
                     else:
                         nursery.start_soon(self._serve_in_batch, item, answers, at)
-                        await happened(item.admitted)
+                        await item.admitted.wait()
             for call in calls:
                 if call.before is not None and call.before not in calls:
-                    await happened(call.before.answered)
+                    await call.before.answered.wait()
             line = answers.joined()
             if line is not None:
                 self._outbox.put(line)
@@ -310,18 +363,18 @@ class Serving:
         bulky = sum(call.request.method in _BULKY for call in calls)
         for call in calls if bulky else ():
             if call.before is not None and call.before not in calls:
-                await happened(call.before.admitted)
+                await call.before.admitted.wait()
         size = min(bulky * _BULKY_BYTES, self._limits.max_line_bytes)
         async with self._services.making.reserved(size):
             yield
 
-    def _take_turn(self, calls: list[Call]) -> tuple[trio.Event, trio.Event]:
+    def _take_turn(self, calls: list[Call]) -> tuple[Signal, Signal]:
         """What a batch waits for and what it sets at its end: those with large replies come one after the other."""
-        after, done = self._bulky_batch, trio.Event()
+        after, done = self._bulky_batch, Signal()
         if any(call.request.method in _BULKY for call in calls):
             self._bulky_batch = done
             return after, done
-        free = trio.Event()
+        free = Signal()
         free.set()
         return free, done
 
@@ -331,3 +384,7 @@ class Serving:
         else:
             await self._run_notification(call)
         await call.end_admission()
+
+
+async def _fail(fault: Exception) -> None:
+    raise fault

@@ -12,6 +12,7 @@ import trio
 
 from dsh_protocol import jsontext
 from dsh_protocol.errors import FrameTooLargeError
+from dshd.sessions.at_once import need_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,6 +73,7 @@ class Asked:
             )
         if self.size <= limits.max_event_bytes:
             return False
+        need_task()
         unbroken = 0
         for index, event in enumerate(self.events):
             size = len(jsontext.encode_decoded(event))

@@ -16,6 +16,7 @@ from dsh_protocol import jsontext
 from dsh_protocol.errors import DshdError, EventInvalidError, WriterLostError
 from dsh_protocol.ids import idempotency_key
 from dshd.sessions import rules
+from dshd.sessions.at_once import need_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -224,6 +225,7 @@ async def _decided(session: Session, call_id: str, admission: Admission) -> dict
     call_seq = admission.next_seq - 1
     undecided = session.undecided.get(call_seq)
     if undecided is not None:
+        need_task()
         await undecided.wait()
     aborted = call_seq in session.aborted_calls
     header = session.header
@@ -276,6 +278,7 @@ async def _repeated(session: Session, start: ToolStart, asked: Asked, known: Cal
     """Answer a repeated start with the first admission; refuse anything else."""
     first = asked.expected_seq
     if known.result_seq is None and known.started_seq is not None and first is not None:
+        need_task()
         found = await session.find(asked)
         if found is not None and found.next_seq == known.started_seq + 1:
             return found

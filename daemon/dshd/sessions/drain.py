@@ -1,25 +1,36 @@
 """The drain: makes one session's admitted events durable, batch by batch, in order.
 
 It owns the events that are admitted and not yet durable. They live here, not in a task, so that a cancelled caller
-loses its wait and nothing else. One attempt runs at a time; a failed batch stays in front.
+loses its wait and nothing else. One attempt runs at a time; a failed batch stays in front. An attempt is begun by the
+drain's task, or in the turn of whoever wants it (`push`), and its end is a call and no task's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from dsh_protocol.errors import DshdError, InternalFaultError
-from dshd.sessions.threads import AbandonedError, Errand, out_of
+from dshd.sessions.at_once import Signal, begin_later
+from dshd.sessions.threads import WORKERS, AbandonedError, Errand, out_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import outcome
+
     from dsh_protocol.events import Event
     from dshd.storage.store import HolderRecord, SessionHandle
+
+
+_QUICK_S = 0.0005
+_PATIENCE_S = 0.001
+"""How long the event loop stands still for a write where the last one was quick: it saves two wake-ups, of the thread
+and of the loop. A disk that hangs holds everybody for so long once, not for longer and not again."""
 
 
 class DrainObserver(Protocol):
@@ -59,7 +70,7 @@ class _Waiter:
     came_after: int
     losable: bool
     begun: Callable[[], None] | None
-    done: trio.Event = field(default_factory=trio.Event)
+    done: Signal = field(default_factory=Signal)
     error: DshdError | None = None
 
     def begin(self) -> None:
@@ -103,7 +114,12 @@ class Drain:
         self._writing = 0
         self._deadline: float | None = None
         self._kick = trio.Event()
-        self._errand: Errand[None] | None = None
+        self._sleeps_until = -inf
+        self._runs = False
+        self._errand: Errand[float] | None = None
+        self._rest = Signal()
+        self._abandoned = False
+        self._last_s = inf
 
     @property
     def next_seq(self) -> int:
@@ -128,7 +144,12 @@ class Drain:
         self._sizes.extend(_spread(size, len(events)))
         self.pending_bytes += size
         if self._deadline is None and self.failure is None:
-            self._deadline = trio.current_time() + self._window
+            self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        """Have the drain's task look again when the window ends; it is woken where it would sleep for longer."""
+        self._deadline = trio.current_time() + self._window
+        if self._deadline < self._sleeps_until:
             self._kick.set()
 
     async def wait_durable(
@@ -159,7 +180,8 @@ class Drain:
         self._waiters.append(waiter)
         if target <= self._writing:
             waiter.begin()
-        self._kick.set()
+        if not begin_later(self.push):
+            self._kick.set()
         try:
             await waiter.done.wait()
         finally:
@@ -192,51 +214,98 @@ class Drain:
         if self._errand is not None:
             self._errand.abandon()
 
+    def push(self) -> None:
+        """Begin an attempt in this turn where somebody waits for one and none runs; it may end in this turn, too."""
+        if self._runs and self._is_free and self._waiters:
+            self._begin()
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether an attempt may begin: none runs, and none was given up."""
+        return self._errand is None and not self._abandoned
+
     async def run(self) -> None:
         """Drain until cancelled. A running write is seen to its end; only `abandon`, by the owner, ends the wait."""
-        while True:
-            await self._wait_wanted()
-            began = trio.current_time()
-            try:
-                await self._attempt(began)
-            except DshdError as error:
-                self._fail(error, trio.current_time() - began)
-            except MemoryError:
-                self._fail(out_of("memory"), trio.current_time() - began)
-            except Exception as error:  # noqa: BLE001  # whatever it is, the session must survive it
-                self._fail(self._observer.fault(error), trio.current_time() - began)
+        self._runs = True
+        try:
+            while True:
+                await self._wait_wanted()
+                self._begin()
+        finally:
+            self._runs = False
+            if self._errand is not None:
+                with trio.CancelScope(shield=True):
+                    await self._rest.wait()
 
     def _served(self, target: int, *, materialise: bool) -> bool:
         return self.durable_seq >= target and (self._handle.materialised or not materialise)
 
     async def _wait_wanted(self) -> None:
-        while not self._waiters:
-            now = trio.current_time()
-            if self._deadline is not None and self._deadline <= now:
-                return
-            self._kick = trio.Event()
-            if self._deadline is None:
-                await self._kick.wait()
-            else:
-                with trio.move_on_at(self._deadline):
+        while True:
+            until = inf
+            if self._is_free:
+                until = inf if self._deadline is None else self._deadline
+                if self._waiters or until <= trio.current_time():
+                    return
+            self._kick, self._sleeps_until = trio.Event(), until
+            try:
+                with trio.move_on_at(until):
                     await self._kick.wait()
+            finally:
+                self._sleeps_until = -inf
 
-    async def _attempt(self, began: float) -> None:
+    def _begin(self) -> None:
+        """Begin an attempt; it may have ended when this returns."""
+        began = trio.current_time()
         self._attempts += 1
         self._deadline = None
+        self._failing(began, partial(self._attempt, began))
+
+    def _attempt(self, began: float) -> None:
         batch = list(self.pending)
         self._writing = self.next_seq
         for waiter in self._waiters:
             waiter.begin()
-        if batch or not self._handle.materialised:
-            self._errand = Errand()
-            try:
-                await self._errand.run(partial(self._write, batch))
-            except AbandonedError:
-                await trio.sleep_forever()  # nothing is known of this batch
-        self._succeed(batch, trio.current_time() - began)
+        if not batch and self._handle.materialised:
+            self._succeed(batch, 0.0)
+            return
+        self._rest = Signal()
+        self._errand = Errand(partial(self._end, batch, began))
+        patience = _PATIENCE_S if self._last_s <= _QUICK_S else 0.0
+        self._errand.begin(partial(self._write, batch, WORKERS.get().clock), patience)
 
-    def _write(self, batch: list[Event]) -> None:
+    def _end(self, batch: list[Event], began: float, result: outcome.Outcome[float]) -> None:
+        """An attempt has ended, one way or the other; what came meanwhile is next."""
+        self._errand = None
+
+        def take() -> None:
+            try:
+                self._last_s = result.unwrap()
+            except AbandonedError:
+                self._abandoned = True  # nothing is known of this batch
+            else:
+                self._succeed(batch, trio.current_time() - began)
+
+        try:
+            self._failing(began, take)
+        finally:
+            self._rest.set()
+        self.push()
+
+    def _failing(self, began: float, act: Callable[[], object]) -> None:
+        """Do a part of an attempt. Whatever is raised, the session must survive it: it fails the attempt."""
+        try:
+            act()
+        except DshdError as error:
+            self._fail(error, trio.current_time() - began)
+        except MemoryError:
+            self._fail(out_of("memory"), trio.current_time() - began)
+        except Exception as error:  # noqa: BLE001  # whatever it is
+            self._fail(self._observer.fault(error), trio.current_time() - began)
+
+    def _write(self, batch: list[Event], clock: Callable[[], float]) -> float:
+        """Write a batch; in a thread. Returns the seconds that it took."""
+        began = clock()
         record = self._holder.due_holder()
         if batch:
             self._handle.append(batch, record)
@@ -244,6 +313,7 @@ class Drain:
             self._handle.flush(record)
         if record is not None:
             self._holder.note_holder(record)
+        return clock() - began
 
     def _succeed(self, batch: list[Event], seconds: float) -> None:
         count = len(batch)
@@ -255,7 +325,7 @@ class Drain:
         del self._sizes[:count]
         self.failure = None
         if self.pending and self._deadline is None:
-            self._deadline = trio.current_time() + self._window
+            self._set_deadline()
         for waiter in list(self._waiters):
             if self._served(waiter.target, materialise=waiter.materialise):
                 self._waiters.remove(waiter)

@@ -22,6 +22,7 @@ from dsh_protocol.errors import (
 )
 from dshd.sessions import rules
 from dshd.sessions.asked import Admission, Asked
+from dshd.sessions.at_once import need_task
 from dshd.sessions.claims import busy_error, writer_lost
 from dshd.sessions.drain import Drain
 from dshd.sessions.keeping import Keeper
@@ -182,6 +183,7 @@ class Session:
         while True:
             self.check_writer(writer)
             if asked.expected_seq is not None and asked.expected_seq != self.next_seq:
+                need_task()
                 found = await self.find(asked)
                 if found is None:
                     raise self.seq_conflict(asked.expected_seq)
@@ -193,6 +195,7 @@ class Session:
             room = self._limits.max_pending_bytes - self.drain.pending_bytes
             if asked.held_bytes <= room or self.drain.clean:
                 return self._admit_nowait(asked)
+            need_task()
             await self.drain.wait_room(asked.held_bytes, self._limits.max_pending_bytes)
 
     def _admit_nowait(self, asked: Asked) -> Admission:

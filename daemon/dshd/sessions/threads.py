@@ -6,6 +6,8 @@ only place where a thread is entered, so that a simulation can put something of 
 
 from __future__ import annotations
 
+import threading
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -25,8 +27,24 @@ _NO_THREAD = "can't start new thread"
 class Workers(Protocol):
     """What runs blocking calls."""
 
-    def begin(self, call: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], None]) -> None:
-        """Begin to run one; `deliver` is called on the event loop when it has ended, or before this returns."""
+    def clock(self) -> float:
+        """Return seconds that only count, for how long a call takes; in any thread."""
+        ...
+
+    def begin(
+        self,
+        call: Callable[[], T],
+        deliver: Callable[[outcome.Outcome[T]], None],
+        patience: float = 0.0,
+    ) -> None:
+        """Begin to run one; `deliver` is called on the event loop when it has ended, or before this returns.
+
+        Args:
+            call: It may take as long as it likes.
+            deliver: Told how it ended. Once or twice.
+            patience: Seconds that the event loop may stand still for it: waking another thread and being woken by it
+                costs more than many a write.
+        """
         ...
 
     async def __call__(
@@ -43,16 +61,37 @@ class Workers(Protocol):
 class RealThreads:
     """Threads of the event loop's cache."""
 
-    def begin(self, call: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], None]) -> None:
+    def clock(self) -> float:
+        """Return the seconds of the real clock."""
+        return time.perf_counter()
+
+    def begin(
+        self,
+        call: Callable[[], T],
+        deliver: Callable[[outcome.Outcome[T]], None],
+        patience: float = 0.0,
+    ) -> None:
         """Hand a call to a thread; see `Workers`."""
         token = trio.lowlevel.current_trio_token()
+        found: list[outcome.Outcome[T]] = []
+        there = threading.Lock()
+        there.acquire()
+        left = patience <= 0
 
         def ended(result: outcome.Outcome[T]) -> None:
-            with suppress(trio.RunFinishedError):
-                token.run_sync_soon(deliver, result)
+            found.append(result)
+            there.release()
+            if left:  # asked after the result is there: one of the two sides sees the other's
+                with suppress(trio.RunFinishedError):
+                    token.run_sync_soon(deliver, result)
 
         # without a name: the kernel would be told of it, and again of the old one, at every call
         trio.lowlevel.start_thread_soon(call, ended)
+        if not left:
+            there.acquire(timeout=patience)
+            left = True
+            if found:
+                deliver(found[0])
 
     async def __call__(
         self,
@@ -78,40 +117,36 @@ class AbandonedError(Exception):
 class Errand(Generic[T]):
     """One blocking call in a thread that no cancellation ends. Whoever made it may abandon it.
 
-    A cancelled waiter waits on, and is cancelled at its next await: what was begun is seen to its end.
+    Args:
+        ended: Called once, on the event loop, with how it ended.
     """
 
-    def __init__(self) -> None:
-        self._task: trio.lowlevel.Task | None = None
-        self._outcome: outcome.Outcome[T] | None = None
+    def __init__(self, ended: Callable[[outcome.Outcome[T]], None]) -> None:
+        self._ended: Callable[[outcome.Outcome[T]], None] | None = ended
 
-    async def run(self, call: Callable[[], T]) -> T:
-        """Run the call and return its result. Once.
+    def begin(self, call: Callable[[], T], patience: float = 0.0) -> None:
+        """Begin the call, once; `ended` may be told before this returns.
 
-        Raises:
-            AbandonedError: The owner has given it up; the call may still be running.
-            OverloadedError: The process got no thread or no memory for it.
+        Where the process gets no thread or no memory for it, it ends with OverloadedError.
+
+        Args:
+            call: What is to be run.
+            patience: Seconds that the event loop may stand still for it.
         """
-        with _refused():
-            WORKERS.get().begin(call, self._settle)
-            if self._outcome is None:
-                self._task = trio.lowlevel.current_task()
-                never = trio.lowlevel.Abort.FAILED
-                result: T = await trio.lowlevel.wait_task_rescheduled(lambda _: never)
-                return result
-            await trio.lowlevel.cancel_shielded_checkpoint()
-            return self._outcome.unwrap()
+        try:
+            with _refused():
+                WORKERS.get().begin(call, self._settle, patience)
+        except OverloadedError as error:
+            self._settle(outcome.Error(error))
 
     def abandon(self) -> None:
-        """End the wait for it. Nothing where it has ended."""
+        """End the wait for it; the call may still be running. Nothing where it has ended."""
         self._settle(outcome.Error(AbandonedError()))
 
     def _settle(self, result: outcome.Outcome[T]) -> None:
-        if self._outcome is not None:
-            return
-        self._outcome = result
-        if self._task is not None:
-            trio.lowlevel.reschedule(self._task, result)
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended(result)
 
 
 async def in_thread(

@@ -14,7 +14,7 @@ def lane(count: int) -> list[Call]:
     calls: list[Call] = []
     for number in range(count):
         before = calls[-1] if calls else None
-        calls.append(Call(Request(number, True, "session.stat", {"id": "s"}), 1, before))  # noqa: FBT003  # has an id
+        calls.append(Call(Request(number, True, "session.stat", {"id": "s"}), 1, before=before))  # noqa: FBT003  # has an id
     return calls
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypeVar
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import outcome
 import pytest
@@ -30,63 +32,87 @@ class Gate:
         return "done"
 
 
-async def test_an_errand_gives_back_what_its_call_returned_or_raised() -> None:
-    assert await Errand[int]().run(threading.get_ident) != threading.get_ident()
+class Told(Generic[T]):
+    """How an errand ended."""
 
-    def fail() -> None:
-        raise ZeroDivisionError
+    def __init__(self) -> None:
+        self.ended: list[outcome.Outcome[T]] = []
+        self._there = trio.Event()
+        self.errand = Errand[T](self._end)
 
+    def _end(self, result: outcome.Outcome[T]) -> None:
+        self.ended.append(result)
+        self._there.set()
+
+    async def wait(self) -> T:
+        await self._there.wait()
+        return self.ended[0].unwrap()
+
+
+def fail() -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("patience", [0.0, 5.0])
+async def test_an_errand_tells_what_its_call_returned_or_raised(patience: float) -> None:
+    told = Told[int]()
+    told.errand.begin(threading.get_ident, patience)
+    assert len(told.ended) == (patience > 0)  # where the loop stood still for it, it has ended
+    assert await told.wait() != threading.get_ident()
+    failed = Told[None]()
+    failed.errand.begin(fail, patience)
     with pytest.raises(ZeroDivisionError):
-        await Errand[None]().run(fail)
+        await failed.wait()
 
 
-async def test_a_cancelled_errand_is_seen_to_its_end_and_the_cancel_comes_after_it() -> None:
-    gate, seen = Gate(), list[str]()
+async def test_the_loop_stands_still_for_an_errand_no_longer_than_it_was_told() -> None:
+    gate, told = Gate(), Told[str]()
+    began = time.monotonic()
+    told.errand.begin(gate, 0.05)
+    assert 0.04 <= time.monotonic() - began < 5
+    assert told.ended == []
+    gate.open.set()
+    assert await told.wait() == "done"
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(told.ended) == 1
 
-    async def wait() -> None:
-        seen.append(await Errand[str]().run(gate))
-        await trio.lowlevel.checkpoint()
-        seen.append("after the cancel")
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait)
+async def test_an_errand_that_ends_as_the_patience_with_it_does_ends_once() -> None:
+    for number in range(200):
+        told = Told[None]()
+        told.errand.begin(partial(time.sleep, 0.0001 * (number % 5)), 0.0002)
+        await told.wait()
         await trio.testing.wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
-        with trio.CancelScope(shield=True):
-            await trio.testing.wait_all_tasks_blocked()
-        assert not seen
-        gate.open.set()
-    assert seen == ["done"]
+        assert len(told.ended) == 1
 
 
 async def test_only_its_owner_ends_the_wait_for_an_errand_and_its_call_goes_on() -> None:
-    gate, errand, told = Gate(), Errand[str](), list[type[BaseException]]()
-
-    async def wait() -> None:
-        with pytest.raises(AbandonedError) as caught:
-            await errand.run(gate)
-        told.append(caught.type)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait)
-        await trio.testing.wait_all_tasks_blocked()
-        errand.abandon()
-        errand.abandon()
-    assert told == [AbandonedError]
+    gate, told = Gate(), Told[str]()
+    told.errand.begin(gate)
+    told.errand.abandon()
+    told.errand.abandon()
+    with pytest.raises(AbandonedError):
+        await told.wait()
     gate.open.set()
     assert gate.ended.wait(10)
     await trio.testing.wait_all_tasks_blocked()  # what comes late reaches nobody
+    assert len(told.ended) == 1
 
 
-async def test_an_errand_may_end_before_it_is_waited_for() -> None:
+async def test_an_errand_may_end_before_its_beginning_returns() -> None:
     class AtOnce(RealThreads):
         def begin(
-            self, call: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], None]
+            self,
+            call: Callable[[], T],
+            deliver: Callable[[outcome.Outcome[T]], None],
+            patience: float = 0.0,
         ) -> None:
             deliver(outcome.capture(call))
 
     WORKERS.set(AtOnce())
-    assert await Errand[int]().run(threading.get_ident) == threading.get_ident()
+    told = Told[int]()
+    told.errand.begin(threading.get_ident)
+    assert [ended.unwrap() for ended in told.ended] == [threading.get_ident()]
 
 
 @pytest.mark.parametrize(
@@ -95,10 +121,15 @@ async def test_an_errand_may_end_before_it_is_waited_for() -> None:
 async def test_a_machine_that_gives_no_thread_or_no_memory_says_so(refusal: Exception) -> None:
     class Full(RealThreads):
         def begin(
-            self, call: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], None]
+            self,
+            call: Callable[[], T],
+            deliver: Callable[[outcome.Outcome[T]], None],
+            patience: float = 0.0,
         ) -> None:
             raise refusal
 
     WORKERS.set(Full())
+    told = Told[int]()
+    told.errand.begin(threading.get_ident)
     with pytest.raises(OverloadedError):
-        await Errand[int]().run(threading.get_ident)
+        await told.wait()
