@@ -144,6 +144,24 @@ class Link:
             )
             raise
 
+    def look(self, ticket: Ticket, seconds: float) -> bool:
+        """Wait for a moment; return whether a call is answered, or failed with the connection.
+
+        It ends nothing that is late; interrupted, it closes the connection as `wait_answered` does.
+        """
+        deadline = time.monotonic() + seconds
+        try:
+            while seconds > 0 and self._read_or_follow(ticket, deadline):
+                pass
+        except TimeoutError:
+            pass
+        except BaseException as error:
+            self._end(
+                ConnectionLostError(f"the wait for {ticket.method} was interrupted: {error!r}")
+            )
+            raise
+        return ticket.answered
+
     def close(self) -> None:
         """End the connection; calls in flight fail. Idempotent."""
         self._end(ConnectionLostError("the client closed the connection"))

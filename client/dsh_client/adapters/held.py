@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 import weakref
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
 
-from dsh_client.adapters import repairs
+from dsh_client.adapters import on_loop, repairs
 from dsh_client.adapters.agent_course import AgentCourse
 from dsh_client.adapters.seam import aside, jsonable
 from dsh_client.blocking import DEFAULT_TIMEOUT, Client
@@ -20,14 +21,11 @@ from dsh_client.errors import ClientError
 from dsh_client.handle import Handle
 from dsh_client.opening import Opening
 from dsh_client.ports import run
-from dsh_client.session import (
-    CLOSE_WITHIN,
-    _BlockingPorts,  # pyright: ignore[reportPrivateUsage]  one flavour's ports, same package
-)
+from dsh_client.session import CLOSE_WITHIN
 from dsh_protocol.errors import DshdError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from dsh_client.adapters.effects import Effect, Verify
     from dsh_client.shapes import Json
@@ -89,6 +87,7 @@ class HeldSession:
         self._claimed: set[str] = set()
         self._tail: list[Json] = []
         self._interrupted = False
+        self._quick = True
         self.repairs: list[Json] = []
         _close_at_exit(self)
 
@@ -116,6 +115,47 @@ class HeldSession:
             return function(*args)
         finally:
             self._lock.release()
+
+    def blocking(self, serve: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Run shared code to its end, under the session's lock."""
+        with self._lock:
+            return run(serve(*args))
+
+    async def hurry(
+        self, serve: Callable[..., Coroutine[Any, Any, T]], *args: Any, locked: bool = True
+    ) -> T:
+        """Run what waits for the daemon: here where its answer comes within a moment, else in a thread.
+
+        A cancelled caller loses its wait; what was asked for goes on, or is given up where it had not begun.
+
+        Args:
+            serve: Shared code. It begins under the session's lock and leaves that alone.
+            *args: Of `serve`.
+            locked: Whether a thread keeps the lock while it waits.
+        """
+        if not self._quick or self._handle is None or not self._lock.acquire(blocking=False):
+            return await aside(self._timed, serve, *args, locked=locked)
+        try:
+            coroutine = serve(*args)
+            ended, value = on_loop.begin(coroutine)
+        finally:
+            self._lock.release()
+        if ended:
+            return cast("T", value)
+        self._quick = False
+        return cast("T", await aside(self._go_on, coroutine, locked=locked))
+
+    def _timed(self, serve: Callable[..., Coroutine[Any, Any, T]], *args: Any, locked: bool) -> T:
+        """Run it in this thread, and note whether the next one may be waited for on the loop."""
+        began = time.monotonic()
+        try:
+            return self._go_on(serve(*args), locked=locked)
+        finally:
+            self._quick = time.monotonic() - began < on_loop.MOMENT_S
+
+    def _go_on(self, coroutine: Coroutine[Any, Any, T], *, locked: bool) -> T:
+        with self._lock if locked else nullcontext():
+            return run(coroutine)
 
     def flush(self) -> int:
         """Make everything recorded durable; open the latch if that succeeds. Returns how many events are durable."""
@@ -177,7 +217,7 @@ class HeldSession:
         opening = Opening(
             self._wanted, create=True, takeover=settings.get("takeover", False), header=header
         )
-        handle = Handle(_BlockingPorts(client), opening)
+        handle = Handle(on_loop.LoopPorts(client), opening)
         try:
             run(handle.open())
             self.repairs = repairs.known(handle)

@@ -77,7 +77,7 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Call the model when everything that it sees is durable, and record what it answers."""
-        self._request(request)
+        self.take_checkpoint(request.messages, self._header(request))
         with _listening(self.recorder):
             response = handler(request)
         self._answer(response)
@@ -85,7 +85,8 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """Call the model when everything that it sees is durable, and record what it answers."""
-        await aside(self._request, request)
+        header = self._header(request)
+        await self.recorder.hurry(self._asking, request.messages, header)
         with _listening(self.recorder):
             response = await handler(request)
         await self.recorder.soon(self._answer, response)
@@ -116,7 +117,10 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
             stored = await self.recorder.soon(self._recall, call)
             if stored is not None:
                 return stored
-            key = await aside(self.recorder.start_tool, call["id"], self._effect(request))
+            effect = self._effect(request)
+            key = await self.recorder.hurry(
+                self.recorder.starting, call["id"], effect, locked=False
+            )
             with running(key, self.recorder.session_id):
                 result = await handler(request)
         except BaseException as failure:
@@ -152,24 +156,25 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
         message = self.recorder.reissue(prompts)
         return translate.from_log([message])[0] if message else None
 
-    def _request(self, request: Any) -> None:
-        self.take_checkpoint(request.messages, self._header(request))
-
     def take_checkpoint(self, messages: Sequence[Any], header: Json) -> None:
         """Wait until what the model is about to see is durable: messages that the log does not have, and the header."""
+        self.recorder.blocking(self._asking, messages, header)
+
+    async def _asking(self, messages: Sequence[Any], header: Json) -> None:
+        """Do what `take_checkpoint` does; shared code."""
         fresh = [m for m in messages if not self.recorder.has(m.id)]
-        self._bring_along(fresh)
+        await self._bringing_along(fresh)
         prompts = [m for m in fresh if translate.is_prompt(m) and not self.recorder.has(m.id)]
         results = translate.results_of(fresh)
-        self.recorder.request(header, [translate.to_prompt(m) for m in prompts], results)
+        await self.recorder.asking(header, [translate.to_prompt(m) for m in prompts], results)
 
-    def _bring_along(self, fresh: Sequence[Any]) -> None:
+    async def _bringing_along(self, fresh: Sequence[Any]) -> None:
         """Record answers of a model that the caller's own history holds, with their results."""
         results, prompts = translate.results_of(fresh), list[Any]()
         for message in fresh:
             if translate.is_answer(message):
                 said = [translate.to_prompt(prompt) for prompt in prompts]
-                self.recorder.adopt(translate.to_answer(message), said, results)
+                await self.recorder.adopting(translate.to_answer(message), said, results)
                 prompts = []
             elif translate.is_prompt(message):
                 prompts.append(message)

@@ -177,7 +177,7 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
     ) -> None:
         """Wait until everything that the model is about to see is durable."""
         header = await _header(context, agent, system_prompt)
-        await aside(self._request, header, input_items)
+        await self.recorder.hurry(self._asking, header, input_items)
         self._requests.shown = input_items
         if self._others is not None:
             await self._others.on_llm_start(context, agent, system_prompt, input_items)
@@ -199,7 +199,8 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
         """Wait until the start of the call is durable."""
         call_id = _call_id(context)
         try:
-            key = await aside(self.recorder.start_tool, call_id, self._effect(tool))
+            effect = self._effect(tool)
+            key = await self.recorder.hurry(self.recorder.starting, call_id, effect, locked=False)
         except BaseException as failure:
             self.recorder.fail_tool(call_id, failure)
             raise
@@ -236,7 +237,8 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _request(self, header: Json, input_items: list[Any]) -> None:
+    async def _asking(self, header: Json, input_items: list[Any]) -> None:
+        """Pass the request's checkpoint with what the log does not have; shared code."""
         self._drop_repeated(input_items)
         items = [translate.plain(item) for item in input_items]
         met: Counter[str] = Counter()
@@ -246,7 +248,7 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
             met[key] += 1
             if met[key] > self._recorded[key]:
                 fresh.append(item)
-        self.recorder.request(
+        await self.recorder.asking(
             header, [translate.to_prompt(one) for one in fresh], translate.results_of(items)
         )
         self._recorded.update(map(translate.key_of, fresh))

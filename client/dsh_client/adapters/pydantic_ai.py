@@ -84,7 +84,7 @@ class Dshd(_capabilities.AbstractCapability):  # type: ignore[misc]  # untyped w
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         """Wait until everything that the model is about to see is durable."""
-        await aside(self._request, request_context)
+        await self.recorder.hurry(self._asking, request_context)
         return request_context
 
     async def wrap_model_request(
@@ -128,7 +128,7 @@ class Dshd(_capabilities.AbstractCapability):  # type: ignore[misc]  # untyped w
         call_id = call.tool_call_id
         effect = self.recorder.effect_of(call.tool_name, declared(tool_def.metadata))
         try:
-            key = await aside(self.recorder.start_tool, call_id, effect)
+            key = await self.recorder.hurry(self.recorder.starting, call_id, effect, locked=False)
             with running(key, self.recorder.session_id):
                 result = await handler(args)
         except (_exceptions.ToolRetryError, _exceptions.ToolFailedError) as told:
@@ -147,14 +147,15 @@ class Dshd(_capabilities.AbstractCapability):  # type: ignore[misc]  # untyped w
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _request(self, request_context: Any) -> None:
+    async def _asking(self, request_context: Any) -> None:
+        """Record what the log does not have and pass the request's checkpoint; shared code."""
         messages: list[Any] = list(request_context.messages)
         fresh: list[Json] = []
         results = translate.results_of(messages)
         for message in messages:
             if translate.is_answer(message):
                 if not self._is_known(message):
-                    self.recorder.adopt(translate.to_answer(message), fresh, results)
+                    await self.recorder.adopting(translate.to_answer(message), fresh, results)
                     self._noted([message])
                     fresh = []
                 continue
@@ -163,7 +164,7 @@ class Dshd(_capabilities.AbstractCapability):  # type: ignore[misc]  # untyped w
             ]
             fresh += [translate.to_prompt(part) for part in parts]
             self._noted([message])
-        self.recorder.request(_header(request_context), fresh, results)
+        await self.recorder.asking(_header(request_context), fresh, results)
 
     def _answer(self, response: Any) -> None:
         self._noted([response])

@@ -3,8 +3,9 @@
 It owns the write handle, from the first hook to `close` or the end of the process, over many runs. The one rule: when
 `request` or `start_tool` raises, no model is called and no body runs; after the first failure both raise until `flush`.
 
-All methods block and may be called from any thread; asynchronous adapters call them through `seam.aside`. Messages are
-the log's own (see FORMAT.md): the adapters translate.
+Its methods block and may be called from any thread. Asynchronous adapters call them through `seam.aside`; what every
+step waits for stands beside them as shared code, for `hurry`. Messages are the log's own (see FORMAT.md): the adapters
+translate.
 """
 
 from __future__ import annotations
@@ -103,11 +104,16 @@ class Recorder(HeldSession):
             DshdError: This one failed; the model must not be called.
             ClientError: No answer; likewise.
         """
-        with self._lock:
-            course = self._between(results)
-            said = self._noted(prompts)
-            self._header = cast("Json", jsonable(header))
-            run(course.ask(said, self._header))
+        self.blocking(self.asking, header, prompts, results)
+
+    async def asking(
+        self, header: Json, prompts: Sequence[Json] = (), results: Mapping[str, Json] = {}
+    ) -> None:
+        """Do what `request` does, as shared code for `hurry`."""
+        course = await self._between(results)
+        said = self._noted(prompts)
+        self._header = cast("Json", jsonable(header))
+        await course.ask(said, self._header)
 
     def answer(
         self,
@@ -156,23 +162,25 @@ class Recorder(HeldSession):
 
         Its calls are open until they are started or answered.
         """
-        with self._lock:
-            course = self._between({})
-            said = self._noted(prompts)
-            if course.step is None:
-                run(course.begin_step(said))
-            else:
-                for prompt in said:
-                    run(course.say(prompt))
-            message = jsonable(message)
-            self._note(message)
-            config = (self._header or {}).get("config") or {
-                "provider": self._name,
-                "model": "unknown",
-            }
-            run(course.adopt(message, config))
-            for call_id, result in results.items():
-                self._settle(course, call_id, result)
+        self.blocking(self.adopting, message, prompts, results)
+
+    async def adopting(
+        self, message: Json, prompts: Sequence[Json] = (), results: Mapping[str, Json] = {}
+    ) -> None:
+        """Do what `adopt` does, as shared code for `hurry`."""
+        course = await self._between({})
+        said = self._noted(prompts)
+        if course.step is None:
+            await course.begin_step(said)
+        else:
+            for prompt in said:
+                await course.say(prompt)
+        message = jsonable(message)
+        self._note(message)
+        unknown = {"provider": self._name, "model": "unknown"}
+        await course.adopt(message, (self._header or {}).get("config") or unknown)
+        for call_id, result in results.items():
+            self._settle(course, call_id, result)
 
     def reissue(self, prompts: Sequence[Json] = ()) -> Json | None:
         """Record that the calls which may be repeated are issued again, and return the message that issues them.
@@ -264,6 +272,10 @@ class Recorder(HeldSession):
             DshdError: The checkpoint failed; the body must not run.
             ClientError: No answer; likewise.
         """
+        return run(self.starting(call_id, effect))
+
+    async def starting(self, call_id: str, effect: Effect | None = None) -> str | None:
+        """Do what `start_tool` does, as shared code for `hurry`; no lock is kept while it waits."""
         with self._lock:
             handle, course = self._opened()
             handle.ledger.check_latch()
@@ -271,7 +283,7 @@ class Recorder(HeldSession):
             if found is not None and call_id in self._paused and not found.answered:
                 self._paused.discard(call_id)
                 return found.idempotency_key  # it goes on
-        return run(course.start(call_id, effect)).idempotency_key
+        return (await course.start(call_id, effect)).idempotency_key
 
     def finish_tool(self, call_id: str, result: Json) -> None:
         """Record a call's result, without waiting; the last one ends the step, and the next request waits for that.
@@ -311,17 +323,17 @@ class Recorder(HeldSession):
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _between(self, results: Mapping[str, Json]) -> AgentCourse:
+    async def _between(self, results: Mapping[str, Json]) -> AgentCourse:
         """Return the course with its turn open, and the step ended if the model has answered in it."""
         handle, course = self._opened()
         handle.ledger.check_latch()
         if course.turn is None:
-            run(course.begin_turn([]))
+            await course.begin_turn([])
             self._interrupted = False
         if course.step is not None and not course.awaits_answer:
             for call_id, result in results.items():
                 self._settle(course, call_id, result)
-            run(course.end_step(None))
+            await course.end_step(None)
         return course
 
     def _settle(self, course: AgentCourse, call_id: str, result: Json) -> None:

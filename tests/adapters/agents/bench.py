@@ -13,13 +13,14 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dsh_client.adapters.keys import idempotency_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from dsh_client.adapters.effects import Unfinished
 
@@ -139,14 +140,16 @@ class Bench:
     def arm(self, recorder: Any) -> None:
         """Put the fuse around what the adapter records: the same points for every framework."""
         for name, before, after in (
-            ("request", "before-request", "request-passed"),
+            ("asking", "before-request", "request-passed"),
             ("answer", "answer-unrecorded", "after-answer"),
-            ("start_tool", "before-tool", "tool-started"),
+            ("starting", "before-tool", "tool-started"),
             ("finish_tool", "result-unrecorded", "after-one-result"),
             ("end_run", "before-end", "at-end"),
             ("chunk", "before-piece", "piece"),
         ):
-            setattr(recorder, name, self._around(getattr(recorder, name), before, after))
+            method = getattr(recorder, name)
+            around = self._around_shared if iscoroutinefunction(method) else self._around
+            setattr(recorder, name, around(method, before, after))
 
     def _around(self, method: Callable[..., Any], before: str, after: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -154,6 +157,17 @@ class Bench:
             if before == "before-piece" and "slow" in self.options:
                 threading.Event().wait(PIECES_APART_S)
             found = method(*args, **kwargs)
+            self.hit(after)
+            return found
+
+        return call
+
+    def _around_shared(
+        self, method: Callable[..., Awaitable[Any]], before: str, after: str
+    ) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self.hit(before)
+            found = await method(*args, **kwargs)
             self.hit(after)
             return found
 
