@@ -199,6 +199,8 @@ def _key(name: str, labels: dict[str, str]) -> tuple[str, tuple[str, ...]]:
     if not labels and name in _PLAIN:
         return _PLAIN[name]
     family = FAMILIES[name]
+    if len(labels) == len(family.labels) == 1:  # as most have it
+        return name, (labels[family.labels[0]],)
     if len(labels) != len(family.labels):
         raise ValueError(f"metric {name!r} has the labels {family.labels!r}, got {tuple(labels)!r}")
     return name, tuple(labels[label] for label in family.labels)

@@ -7,7 +7,7 @@ runs on `DISPATCH` alone.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import trio
@@ -16,13 +16,14 @@ from dsh_protocol import jsontext
 from dsh_protocol.errors import DshdError, EventInvalidError, WriterLostError
 from dsh_protocol.ids import idempotency_key
 from dshd.sessions import rules
+from dshd.sessions.asked import Asked
 from dshd.sessions.at_once import need_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from dsh_protocol.events import Event
-    from dshd.sessions.asked import Admission, Asked, Caller
+    from dshd.sessions.asked import Admission, Caller
     from dshd.sessions.fold import Call, Fold
     from dshd.sessions.session import Session
 
@@ -164,7 +165,8 @@ async def checkpoint_tool(
     """
     session.check_writer(writer)
     condition = tool_condition(start, session.durable_seq)
-    asked = replace(asked, then=condition, added=starts_call(start))
+    added = starts_call(start)
+    asked = Asked(asked.events, asked.expected_seq, asked.size, condition, added)
     known = None if start.parent_call_id is not None else _known_start(session, start, asked)
     if known is None:
         admission = await session.admit(writer, asked)

@@ -73,6 +73,8 @@ def admit(fold: Fold, events_in: Sequence[Any], now_ms: int, base_index: int = 0
         SeqConflictError: An event carries a seq that is not its own.
     """
     admitted: list[Event] = []
+    if not events_in:
+        return admitted
     fold.begin()
     try:
         for event_in in events_in:
