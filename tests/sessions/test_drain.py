@@ -455,6 +455,18 @@ async def test_what_is_wanted_while_a_write_runs_is_written_when_it_ends(bench: 
     assert first.ended == second.ended == third.ended == [None]
 
 
+async def test_what_comes_while_a_write_runs_has_its_own_window(bench: Bench) -> None:
+    """Nobody waits for it: the drain's task has to see to it."""
+    bench.handle.gate = threading.Event()
+    Driven(bench.drain, bench.admit()).due.begin()
+    await bench.wait_write_begun()
+    bench.admit()
+    await trio.testing.wait_all_tasks_blocked()
+    bench.handle.gate.set()
+    await trio.sleep(WINDOW * 2)
+    assert bench.handle.batches == [[0], [1]]
+
+
 async def test_a_driven_wait_is_told_the_failure_and_the_batch_stays(bench: Bench) -> None:
     bench.handle.failures.append(NoSpaceError("full"))
     driven = Driven(bench.drain, bench.admit())

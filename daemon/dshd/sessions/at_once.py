@@ -169,8 +169,8 @@ class AtOnce(Generic[T]):
         return True
 
     def _go_on(self) -> None:
-        if self._waits:
-            self._drive(self._coroutine.send, None)
+        if self._waits and not self._drive(self._coroutine.send, None):
+            self._ended(None, RuntimeError("a call needed a task after it had begun without one"))
 
     def _drive(self, drive: Callable[[Any], Any], value: Any) -> bool:
         before, _State.driving, self._waits = _State.driving, self._due, False

@@ -147,9 +147,12 @@ class Drain:
             self._set_deadline()
 
     def _set_deadline(self) -> None:
-        """Have the drain's task look again when the window ends; it is woken where it would sleep for longer."""
         self._deadline = trio.current_time() + self._window
-        if self._deadline < self._sleeps_until:
+        self._see_to_deadline()
+
+    def _see_to_deadline(self) -> None:
+        """Have the drain's task look again when the window ends: it is woken where it would sleep for longer."""
+        if self._deadline is not None and self._deadline < self._sleeps_until:
             self._kick.set()
 
     async def wait_durable(
@@ -291,6 +294,7 @@ class Drain:
         finally:
             self._rest.set()
         self.push()
+        self._see_to_deadline()  # of what came while it slept because a write ran
 
     def _failing(self, began: float, act: Callable[[], object]) -> None:
         """Do a part of an attempt. Whatever is raised, the session must survive it: it fails the attempt."""

@@ -83,6 +83,19 @@ def test_what_needs_a_task_is_given_up_before_it_has_done_anything_and_tells_nob
     need_task()  # outside of a driven coroutine nothing is refused
 
 
+def test_what_needs_a_task_too_late_is_a_defect_that_is_told_and_no_silence() -> None:
+    signal = Signal()
+
+    async def needs() -> None:
+        await signal.wait()
+        need_task()
+
+    driven = Driven(needs())
+    assert driven.at_once.begin()
+    signal.set()
+    assert [type(error) for _, error in driven.ended] == [RuntimeError]
+
+
 def test_what_a_driven_coroutine_waits_for_is_begun_once_and_not_before_its_driver_says_so() -> (
     None
 ):
