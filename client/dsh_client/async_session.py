@@ -332,6 +332,9 @@ class _AsyncPorts:
     async def connect(self, within: float) -> Line:
         return await self._client.link(within)
 
+    async def ready(self, line: Line | None, events: list[Json]) -> None:
+        pass  # a writer of its own sends what is put here
+
     async def wait(self, line: Line, ticket: Ticket, within: float) -> None:
         link = cast("AsyncLink", line)
         # what has been appended stays appended; only a wait for the disk can be called off

@@ -10,6 +10,7 @@ one connection and, in the daemon, one flush. Standard library only.
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 import threading
@@ -35,6 +36,8 @@ DEFAULT_TIMEOUT = 60.0
 """Seconds after which a call is given up, from the wire's rules."""
 
 _CHUNK = 256 * 1024
+_SURE_BYTES = 64 * 1024
+"""A Unix socket is called writable while three quarters of its buffer, some 200 kB, are free."""
 
 
 def hello(name: str) -> dict[str, Any]:
@@ -143,6 +146,17 @@ class Link:
                 ConnectionLostError(f"the wait for {ticket.method} was interrupted: {error!r}")
             )
             raise
+
+    def takes(self, size: int) -> bool:
+        """Whether about so many bytes can be sent without waiting for the daemon to read; nothing is promised."""
+        if size > _SURE_BYTES or self._someone_sends or self.lost is not None:
+            return False
+        poll = select.poll()
+        try:
+            poll.register(self._out.fileno(), select.POLLOUT)
+        except ValueError:  # it has just been closed
+            return False
+        return bool(poll.poll(0))
 
     def look(self, ticket: Ticket, seconds: float) -> bool:
         """Wait for a moment; return whether a call is answered, or failed with the connection.

@@ -222,6 +222,7 @@ class Handle:
     # -- calls that record ------------------------------------------------------------------------------------------
 
     async def _call(self, entry: Entry, *, gated: bool) -> dict[str, Any]:
+        await self._ports.ready(self._line, entry.events)
         self._launch(entry, gated=gated)
         return await self._land(entry, gated=gated)
 

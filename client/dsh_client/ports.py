@@ -52,6 +52,10 @@ class Ports(Protocol):
         """Return a living connection, or raise `DaemonUnavailableError` at once."""
         ...
 
+    async def ready(self, line: Line | None, events: list[dict[str, Any]]) -> None:
+        """Be where a call with these events may be sent: sending may wait for the daemon to read."""
+        ...
+
     async def wait(self, line: Line, ticket: Ticket, within: float) -> None:
         """Wait until a call is answered or its connection lost.
 

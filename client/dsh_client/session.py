@@ -331,6 +331,9 @@ class _BlockingPorts:
     async def connect(self, within: float) -> Line:
         return self._client.link(within)
 
+    async def ready(self, line: Line | None, events: list[Json]) -> None:
+        pass  # it may block anywhere
+
     async def wait(self, line: Line, ticket: Ticket, within: float) -> None:
         cast("Link", line).wait_answered(ticket, max(within, 0.001))
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from adapters.test_recorder import HEADER, OK, asking, prompt, types
+from adapters.test_recorder import HEADER, OK, asking, prompt, saying, types
 from dsh_client.adapters import held, on_loop
 from dsh_client.adapters.recorder import Recorder
 from dsh_client.errors import ClientError, LatchedError
@@ -122,7 +122,7 @@ def test_a_daemon_that_stands_still_holds_the_loop_for_a_moment_and_the_next_one
             await recorder.hurry(recorder.starting, "a", locked=False)
 
     anyio.run(beside, ticking, steps, backend=backend)
-    assert threads == ["_go_on", "_timed"]
+    assert threads == ["go_on", "_timed"]
     assert ticking.longest < STOPPED_S * 0.8
 
 
@@ -183,7 +183,7 @@ def test_a_daemon_that_is_gone_is_waited_for_in_a_thread(
 
     anyio.run(beside, ticking, start, backend=backend)
     again.join()
-    assert threads == ["_go_on"]
+    assert threads == ["go_on"]
     assert ticking.longest < 0.25
 
 
@@ -205,3 +205,46 @@ def test_a_checkpoint_that_failed_closes_the_latch(own_daemon: DaemonProcess, ba
     anyio.run(steps, backend=backend)
     with suppress(DshdError, ClientError):
         recorder.close()
+
+
+@BACKENDS
+def test_what_the_daemon_has_no_room_for_is_sent_in_a_thread(
+    own_daemon: DaemonProcess, recorder: Recorder, threads: list[str], backend: str
+) -> None:
+    ticking = Ticking()
+
+    async def ask() -> None:
+        with stopped(own_daemon):
+            await recorder.hurry(recorder.asking, HEADER, [prompt("Look. " * 100_000)])
+
+    anyio.run(beside, ticking, ask, backend=backend)
+    assert threads == ["go_on"]
+    assert ticking.longest < STOPPED_S * 0.8
+
+
+@BACKENDS
+def test_what_is_cancelled_before_there_is_a_thread_is_closed_before_the_caller_goes_on(
+    own_daemon: DaemonProcess, recorder: Recorder, backend: str
+) -> None:
+    """Kept alive by its error it would close whatever turn is open when that is thrown away."""
+    kept: list[BaseException] = []
+
+    async def steps() -> None:
+        with stopped(own_daemon), anyio.CancelScope() as scope:
+            scope.cancel()
+            try:
+                await recorder.hurry(recorder.asking, HEADER, [prompt("Look.")])
+            except BaseException as error:
+                kept.append(error)
+                raise
+        recorder.fail_run(RuntimeError("called off"))
+        await recorder.hurry(recorder.asking, HEADER, [prompt("Again.")])
+        kept.clear()
+        recorder.answer(saying("Yes."))
+
+    anyio.run(steps, backend=backend)
+    recorder.end_run()
+    found = types(own_daemon, recorder)
+    assert found.count("turn/start") == found.count("turn/end") == 2
+    assert found[-1] == "turn/end"
+    assert "assistant/message" in found

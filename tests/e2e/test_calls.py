@@ -40,6 +40,25 @@ def test_the_answers_of_one_session_come_in_the_order_of_its_calls(
     assert answers[4]["result"]["callSeq"] == 7
 
 
+@pytest.mark.parametrize("kind", ["session.append", "session.stat", "checkpoint.request"])
+def test_a_notification_between_two_calls_lets_no_answer_overtake(
+    connection: Connection, fresh_id: str, kind: str
+) -> None:
+    handle = turns.begin_turn(connection, fresh_id, "x")
+    more = {} if kind == "session.stat" else {**handle, "events": [events.chunk()]}
+    calls = [
+        connection.request("checkpoint.tool", **handle, **turns.tool("x")),
+        notification("session.append", **handle, events=[events.chunk()]),
+        notification("session.append", **handle, events=[BAD]),
+        connection.request(kind, **{"id": fresh_id, **more}),
+    ]
+    connection.send_together(*calls)
+    answers = [connection.read_message() for _ in range(2)]
+    assert [answer["id"] for answer in answers] == [calls[0]["id"], calls[3]["id"]]
+    told = kind != "session.stat"  # of the notification that failed
+    assert (answers[1].get("error", {}).get("data", {}).get("kind") == "EVENT_INVALID") == told
+
+
 def test_a_slow_session_does_not_hold_up_another_one_of_the_connection(
     slow_disk: DaemonProcess,
 ) -> None:

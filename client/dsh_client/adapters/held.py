@@ -133,17 +133,34 @@ class HeldSession:
             *args: Of `serve`.
             locked: Whether a thread keeps the lock while it waits.
         """
-        if not self._quick or self._handle is None or not self._lock.acquire(blocking=False):
+        if not self._quick or not self._lock.acquire(blocking=False):
             return await aside(self._timed, serve, *args, locked=locked)
         try:
-            coroutine = serve(*args)
-            ended, value = on_loop.begin(coroutine)
+            opened = self._handle is not None
+            coroutine = serve(*args) if opened else None
+            ended, value = (False, None) if coroutine is None else on_loop.begin(coroutine)
         finally:
             self._lock.release()
         if ended:
             return cast("T", value)
+        if coroutine is None:
+            return await aside(self._timed, serve, *args, locked=locked)
         self._quick = False
-        return cast("T", await aside(self._go_on, coroutine, locked=locked))
+        return await self._hand_over(coroutine, locked=locked)
+
+    async def _hand_over(self, coroutine: Coroutine[Any, Any, T], *, locked: bool) -> T:
+        """Go on in a thread with what has begun here. Cancelled before there is one, it is closed here and now."""
+        taken = threading.Lock()
+
+        def go_on() -> T | None:
+            return self._go_on(coroutine, locked=locked) if taken.acquire(blocking=False) else None
+
+        try:
+            return cast("T", await aside(go_on))
+        finally:
+            if taken.acquire(blocking=False):
+                with self._lock:
+                    coroutine.close()
 
     def _timed(self, serve: Callable[..., Coroutine[Any, Any, T]], *args: Any, locked: bool) -> T:
         """Run it in this thread, and note whether the next one may be waited for on the loop."""

@@ -1,7 +1,8 @@
 """Waiting for the daemon on a framework's event loop: a moment in place, and only what takes longer in a thread.
 
 The way to a thread and back costs more than most answers take. The one rule: the loop stands still for `MOMENT_S` in
-all and never connects, and what was begun on it goes on in a thread from where it was.
+all, neither connects nor sends what the daemon has no room for, and what was begun on it goes on in a thread from
+where it was.
 """
 
 from __future__ import annotations
@@ -51,6 +52,13 @@ class LoopPorts(_BlockingPorts):
         """See `Ports`."""
         await _leave()
         return await super().connect(within)
+
+    async def ready(self, line: Line | None, events: list[dict[str, Any]]) -> None:
+        """See `Ports`."""
+        if _here.until is not None and (
+            line is None or not cast("Link", line).takes(2 * len(repr(events)))
+        ):
+            await _leave()
 
     async def wait(self, line: Line, ticket: Ticket, within: float) -> None:
         """See `Ports`."""

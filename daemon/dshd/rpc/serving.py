@@ -23,7 +23,7 @@ from dshd.sessions.at_once import Signal
 from dshd.sessions.threads import out_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from dsh_protocol.envelope import Message, Request
     from dshd.rpc.context import Connected, Services
@@ -165,31 +165,45 @@ class Serving:
 
     def _end_at_once(self, call: Call, result: Any, error: BaseException | None) -> None:
         """Answer a call that had no task. A defect here is the connection's, as in a task."""
-        try:
+
+        def end() -> None:
             call.admitted.set()
             if call.request.has_id:
                 self._answer_in_turn(call, self._line(call, result, error))
-            else:
-                self._end_call(call)
-                if isinstance(error, DshdError):
-                    self._note_call_failed(call, error)
-        except Exception as fault:  # noqa: BLE001  # it is raised in a task
-            self._nursery.start_soon(_fail, fault)
+                return
+            if isinstance(error, DshdError):
+                self._note_call_failed(call, error)
+            elif isinstance(error, Exception):
+                self._nursery.start_soon(_fail, error)
+            self._in_turn(call, lambda: self._end_call(call))
+
+        self._contained(end)
 
     def _answer_in_turn(self, call: Call, reply: bytes) -> None:
-        before = call.before
-        if before is None or before.answered.is_set:
-            self._outbox.put(reply)
-            self._end_call(call)
-            return
+        self._outbox.hold(len(reply))
 
         def answer() -> None:
             self._outbox.release(len(reply))
-            self._outbox.put(reply)
-            self._end_call(call)
+            try:
+                self._outbox.put(reply)
+            finally:
+                self._end_call(call)
 
-        self._outbox.hold(len(reply))
-        before.answered.then(answer)
+        self._in_turn(call, answer)
+
+    def _in_turn(self, call: Call, act: Callable[[], None]) -> None:
+        """Do it when the call before this one in its lane has been answered: now, where it has."""
+        if call.before is None:
+            act()
+        else:
+            call.before.answered.then(lambda: self._contained(act))
+
+    def _contained(self, act: Callable[[], None]) -> None:
+        """Do it in the turn of whoever tells of the disk, who must not be hit by what goes wrong here."""
+        try:
+            act()
+        except Exception as fault:  # noqa: BLE001  # it is raised in a task of the connection
+            self._nursery.start_soon(_fail, fault)
 
     async def _serve(self, call: Call) -> None:
         try:

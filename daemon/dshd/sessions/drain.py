@@ -272,10 +272,11 @@ class Drain:
         if not batch and self._handle.materialised:
             self._succeed(batch, 0.0)
             return
-        self._rest = Signal()
-        self._errand = Errand(partial(self._end, batch, began))
+        write = partial(self._write, batch, WORKERS.get().clock)
         patience = _PATIENCE_S if self._last_s <= _QUICK_S else 0.0
-        self._errand.begin(partial(self._write, batch, WORKERS.get().clock), patience)
+        self._last_s, self._rest = inf, Signal()
+        self._errand = Errand(partial(self._end, batch, began))
+        self._errand.begin(write, patience)
 
     def _end(self, batch: list[Event], began: float, result: outcome.Outcome[float]) -> None:
         """An attempt has ended, one way or the other; what came meanwhile is next."""
@@ -330,12 +331,14 @@ class Drain:
         self.failure = None
         if self.pending and self._deadline is None:
             self._set_deadline()
-        for waiter in list(self._waiters):
-            if self._served(waiter.target, materialise=waiter.materialise):
-                self._waiters.remove(waiter)
-                waiter.release()
-        if batch:
-            self._observer.batch_durable(batch, size, seconds)
+        try:
+            if batch:  # who follows the session hears of it before the writer has its reply
+                self._observer.batch_durable(batch, size, seconds)
+        finally:
+            for waiter in list(self._waiters):
+                if self._served(waiter.target, materialise=waiter.materialise):
+                    self._waiters.remove(waiter)
+                    waiter.release()
 
     def _fail(self, error: DshdError, seconds: float) -> None:
         self.failure = error

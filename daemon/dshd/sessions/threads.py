@@ -127,7 +127,7 @@ class Errand(Generic[T]):
     def begin(self, call: Callable[[], T], patience: float = 0.0) -> None:
         """Begin the call, once; `ended` may be told before this returns.
 
-        Where the process gets no thread or no memory for it, it ends with OverloadedError.
+        Whatever keeps it from being begun is how it ends: with OverloadedError, where the process gets no thread.
 
         Args:
             call: What is to be run.
@@ -136,7 +136,7 @@ class Errand(Generic[T]):
         try:
             with _refused():
                 WORKERS.get().begin(call, self._settle, patience)
-        except OverloadedError as error:
+        except Exception as error:  # noqa: BLE001  # its owner is told, and never waits for nothing
             self._settle(outcome.Error(error))
 
     def abandon(self) -> None:

@@ -133,3 +133,20 @@ async def test_a_machine_that_gives_no_thread_or_no_memory_says_so(refusal: Exce
     told.errand.begin(threading.get_ident)
     with pytest.raises(OverloadedError):
         await told.wait()
+
+
+async def test_whatever_keeps_an_errand_from_being_begun_is_how_it_ends() -> None:
+    class Odd(RealThreads):
+        def begin(
+            self,
+            call: Callable[[], T],
+            deliver: Callable[[outcome.Outcome[T]], None],
+            patience: float = 0.0,
+        ) -> None:
+            raise ZeroDivisionError
+
+    WORKERS.set(Odd())
+    told = Told[int]()
+    told.errand.begin(threading.get_ident)
+    with pytest.raises(ZeroDivisionError):
+        await told.wait()
