@@ -14,6 +14,8 @@ from dshd.sessions.at_once import AtOnce, DroppedError, Due
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    import trio
+
     from dshd.rpc.calls import Call
 
 AT_ONCE = frozenset(
@@ -84,3 +86,16 @@ class Driving:
             self._ended(call, None, call.cancelled())
         else:
             self._ended(call, result, error)
+
+
+def contained(nursery: trio.Nursery, act: Callable[[], None]) -> None:
+    """Do something in the turn of whoever tells of the disk; what goes wrong in it is raised in a task."""
+    try:
+        act()
+    except Exception as fault:  # noqa: BLE001  # as above
+        nursery.start_soon(fail, fault)
+
+
+async def fail(fault: Exception) -> None:
+    """Raise what went wrong where no task was, as if there had been one."""
+    raise fault

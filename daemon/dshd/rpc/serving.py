@@ -18,7 +18,7 @@ from dsh_protocol.method import ALIASES, METHODS, convert_params
 from dshd.rpc.answers import Answers
 from dshd.rpc.calls import Call
 from dshd.rpc.context import Context
-from dshd.rpc.driving import AT_ONCE, Driving
+from dshd.rpc.driving import AT_ONCE, Driving, contained, fail
 from dshd.sessions.at_once import Signal
 from dshd.sessions.threads import out_of
 
@@ -174,10 +174,10 @@ class Serving:
             if isinstance(error, DshdError):
                 self._note_call_failed(call, error)
             elif isinstance(error, Exception):
-                self._nursery.start_soon(_fail, error)
+                self._nursery.start_soon(fail, error)
             self._in_turn(call, lambda: self._end_call(call))
 
-        self._contained(end)
+        contained(self._nursery, end)
 
     def _answer_in_turn(self, call: Call, reply: bytes) -> None:
         self._outbox.hold(len(reply))
@@ -196,14 +196,7 @@ class Serving:
         if call.before is None:
             act()
         else:
-            call.before.answered.then(lambda: self._contained(act))
-
-    def _contained(self, act: Callable[[], None]) -> None:
-        """Do it in the turn of whoever tells of the disk, who must not be hit by what goes wrong here."""
-        try:
-            act()
-        except Exception as fault:  # noqa: BLE001  # it is raised in a task of the connection
-            self._nursery.start_soon(_fail, fault)
+            call.before.answered.then(lambda: contained(self._nursery, act))
 
     async def _serve(self, call: Call) -> None:
         try:
@@ -398,7 +391,3 @@ class Serving:
         else:
             await self._run_notification(call)
         await call.end_admission()
-
-
-async def _fail(fault: Exception) -> None:
-    raise fault
