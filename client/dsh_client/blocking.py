@@ -128,24 +128,13 @@ class Link:
         return ticket.take()
 
     def wait_answered(self, ticket: Ticket, timeout: float) -> None:
-        """Wait until a call is answered or the connection lost, reading for everybody while nobody else does.
-
-        An interrupted wait (KeyboardInterrupt) closes the connection.
+        """Wait until a call is answered or the connection lost; see `look`.
 
         Raises:
             CallTimeoutError: Neither in time; the connection is closed.
         """
-        deadline = time.monotonic() + timeout
-        try:
-            while self._read_or_follow(ticket, deadline):
-                pass
-        except TimeoutError:
-            raise self._late(ticket.method, timeout) from None
-        except BaseException as error:
-            self._end(
-                ConnectionLostError(f"the wait for {ticket.method} was interrupted: {error!r}")
-            )
-            raise
+        if not self.look(ticket, timeout):
+            raise self._late(ticket.method, timeout)
 
     def takes(self, size: int) -> bool:
         """Whether about so many bytes can be sent without waiting for the daemon to read; nothing is promised."""
@@ -161,7 +150,8 @@ class Link:
     def look(self, ticket: Ticket, seconds: float) -> bool:
         """Wait for a moment; return whether a call is answered, or failed with the connection.
 
-        It ends nothing that is late; interrupted, it closes the connection as `wait_answered` does.
+        It reads for everybody while nobody else does, and ends nothing that is late. Interrupted (KeyboardInterrupt) it
+        closes the connection.
         """
         deadline = time.monotonic() + seconds
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from dsh_protocol.errors import CallCancelledError
-from dshd.sessions.at_once import DroppedError, Signal
+from dshd.sessions.at_once import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ class Call:
         if self._scope is not None:
             self._scope.cancel()
         elif self.at_once is not None:
-            self.at_once.end(DroppedError())
+            self.at_once.drop()
 
     async def run(self, serve: Callable[[Call], Any]) -> Any:
         """Serve the call in its turn.

@@ -76,10 +76,11 @@ class Driving:
         self._dropped = True
         for call in list(self.calls):
             if call.at_once is not None:
-                call.at_once.end(DroppedError())
+                call.at_once.drop()
 
     def _end(self, call: Call, result: Any, error: BaseException | None) -> None:
         del self.calls[call]
+        call.at_once = None  # the two know each other, and the call may hold megabytes
         if self._dropped:
             self._connection_ended(call)
         elif isinstance(error, DroppedError):

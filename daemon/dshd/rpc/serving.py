@@ -180,15 +180,19 @@ class Serving:
         contained(self._nursery, end)
 
     def _answer_in_turn(self, call: Call, reply: bytes) -> None:
-        self._outbox.hold(len(reply))
+        before = call.before
+        held = 0 if before is None or before.answered.is_set else len(reply)
 
         def answer() -> None:
-            self._outbox.release(len(reply))
+            if held:
+                self._outbox.release(held)
             try:
                 self._outbox.put(reply)
             finally:
                 self._end_call(call)
 
+        if held:
+            self._outbox.hold(held)
         self._in_turn(call, answer)
 
     def _in_turn(self, call: Call, act: Callable[[], None]) -> None:
@@ -214,13 +218,11 @@ class Serving:
 
     async def _reply(self, call: Call) -> bytes:
         """Serve a call and return its reply as a line."""
-        result: Any = None
-        failed: Exception | None = None
         try:
             result = await call.run(self._dispatch)
         except (DshdError, MemoryError) as error:
-            failed = error
-        return self._line(call, result, failed)
+            return self._line(call, None, error)
+        return self._line(call, result, None)
 
     def _line(self, call: Call, result: Any, error: BaseException | None) -> bytes:
         """Return the reply to a call, and count it."""
@@ -241,6 +243,8 @@ class Serving:
         except DshdError as refusal:
             kind = refusal.kind
             line = envelope.encode_error(request.id, refusal)
+        finally:
+            error = None  # its traceback knows this frame, which holds all of the call
         method = request.method if request.method in METHODS else "unknown"
         self._services.metrics.inc("dshd_calls", method=method, kind=kind)
         self._services.metrics.observe(

@@ -161,11 +161,11 @@ class AtOnce(Generic[T]):
         """Drive it until it waits or ends; returns False where it needs a task, and was given up."""
         return self._drive(self._coroutine.send, None)
 
-    def end(self, error: BaseException) -> bool:
-        """End its wait with an error; returns whether it waited."""
+    def drop(self) -> bool:
+        """End its wait with a DroppedError; returns whether it waited."""
         if not self._waits:
             return False
-        self._drive(self._coroutine.throw, error)
+        self._drive(self._coroutine.throw, DroppedError())
         return True
 
     def _go_on(self) -> None:
@@ -190,7 +190,11 @@ class AtOnce(Generic[T]):
             return True
         finally:
             _State.driving = before
-        self._ended(result, error)
+        try:
+            self._ended(result, error)
+        finally:
+            # its traceback knows this frame: the collector alone would free what the call held
+            error = value = None
         return True
 
 

@@ -59,16 +59,15 @@ def test_what_waits_goes_on_in_the_turn_of_whoever_sets_the_signal() -> None:
     assert driven.ended == [("done", None)]
 
 
-def test_a_wait_that_is_ended_with_an_error_ends_once_and_the_signal_reaches_nobody() -> None:
+def test_a_wait_that_is_dropped_ends_once_and_the_signal_reaches_nobody() -> None:
     signal, said = Signal(), list[str]()
     driven = Driven(passed_through(signal.wait, said))
     driven.at_once.begin()
-    error = DroppedError()
-    assert driven.at_once.end(error)
+    assert driven.at_once.drop()
     assert said == ["before", "after"]
-    assert not driven.at_once.end(DroppedError())
+    assert not driven.at_once.drop()
     signal.set()
-    assert driven.ended == [(None, error)]
+    assert [type(error) for _, error in driven.ended] == [DroppedError]
 
 
 def test_what_needs_a_task_is_given_up_before_it_has_done_anything_and_tells_nobody() -> None:

@@ -116,9 +116,17 @@ async def test_an_errand_may_end_before_its_beginning_returns() -> None:
 
 
 @pytest.mark.parametrize(
-    "refusal", [RuntimeError("can't start new thread"), MemoryError()], ids=["threads", "memory"]
+    ("refusal", "told_as"),
+    [
+        (RuntimeError("can't start new thread"), OverloadedError),
+        (MemoryError(), OverloadedError),
+        (ZeroDivisionError(), ZeroDivisionError),
+    ],
+    ids=["threads", "memory", "something else"],
 )
-async def test_a_machine_that_gives_no_thread_or_no_memory_says_so(refusal: Exception) -> None:
+async def test_what_keeps_an_errand_from_being_begun_is_how_it_ends(
+    refusal: Exception, told_as: type[Exception]
+) -> None:
     class Full(RealThreads):
         def begin(
             self,
@@ -131,22 +139,5 @@ async def test_a_machine_that_gives_no_thread_or_no_memory_says_so(refusal: Exce
     WORKERS.set(Full())
     told = Told[int]()
     told.errand.begin(threading.get_ident)
-    with pytest.raises(OverloadedError):
-        await told.wait()
-
-
-async def test_whatever_keeps_an_errand_from_being_begun_is_how_it_ends() -> None:
-    class Odd(RealThreads):
-        def begin(
-            self,
-            call: Callable[[], T],
-            deliver: Callable[[outcome.Outcome[T]], None],
-            patience: float = 0.0,
-        ) -> None:
-            raise ZeroDivisionError
-
-    WORKERS.set(Odd())
-    told = Told[int]()
-    told.errand.begin(threading.get_ident)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(told_as):
         await told.wait()
