@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 import anyio
 
+from dsh_client import history
 from dsh_client.connection import AsyncClient, AsyncLink
 from dsh_client.course import Course
 from dsh_client.errors import ClientError, MisuseError
@@ -102,7 +103,7 @@ class AsyncSession:
 
     async def messages(self) -> list[Json]:
         """Return the history as a provider takes it, what is recorded but not yet durable included."""
-        return await self._handle.messages()
+        return await history.messages(self._handle)
 
     def turn(self, *prompts: Prompt) -> AsyncTurn:
         """Return the next turn, to be entered; the prompts are recorded with its first step."""

@@ -30,7 +30,7 @@ from dsh_protocol.paths import client_socket_paths
 from dsh_protocol.version import OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds after which a call is given up, from the wire's rules."""
@@ -90,7 +90,13 @@ class Link:
         self._out = self._in.dup()  # a second object: its time-outs are its own
 
     def start(self, method: str, params: Mapping[str, Any], timeout: float) -> Ticket:
-        """Send a call and return its ticket, without waiting for the answer.
+        """Send a call and return its ticket, without waiting for the answer; see `start_all`."""
+        return self.start_all([(method, params)], timeout)[0]
+
+    def start_all(
+        self, calls: Sequence[tuple[str, Mapping[str, Any]]], timeout: float
+    ) -> list[Ticket]:
+        """Send calls in one go, which the daemon may then serve with one write, and return their tickets.
 
         Calls are sent whole and in the order in which this is entered.
 
@@ -101,15 +107,15 @@ class Link:
         with self._sending:
             with self._state:
                 self._check()
-                ticket, line = self._exchange.call(method, params)
+                tickets, lines = self._exchange.call_all(calls)
                 self._someone_sends = True
             try:
-                self._send(line, method, timeout)
+                self._send(lines, tickets[0].method, timeout)
             finally:
                 with self._state:
                     self._someone_sends = False
                     self._release()
-            return ticket
+            return tickets
 
     def greeted(self, answer: Mapping[str, Any]) -> None:
         """Take the limits that the daemon states in its answer to `initialize`."""

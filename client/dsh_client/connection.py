@@ -27,7 +27,7 @@ from dsh_client.exchange import Exchange, as_object
 from dsh_protocol.paths import client_socket_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from anyio.abc import SocketStream
@@ -63,17 +63,25 @@ class AsyncLink:
         with anyio.CancelScope(shield=True):
             await anyio.aclose_forcefully(self._stream)
 
-    def start(self, method: str, params: Mapping[str, Any], timeout: float = 0) -> Ticket:  # noqa: ARG002  the blocking link has to wait for the socket here
-        """Queue a call for sending and return its ticket. Calls are sent whole, in this order, even if cancelled.
+    def start(self, method: str, params: Mapping[str, Any], timeout: float = 0) -> Ticket:
+        """Queue a call for sending and return its ticket; see `start_all`."""
+        return self.start_all([(method, params)], timeout)[0]
+
+    def start_all(
+        self,
+        calls: Sequence[tuple[str, Mapping[str, Any]]],
+        timeout: float = 0,  # noqa: ARG002  the blocking link has to wait for the socket here
+    ) -> list[Ticket]:
+        """Queue calls for sending and return their tickets. Calls are sent whole, in this order, even if cancelled.
 
         Raises:
             ConnectionLostError: The connection has ended.
         """
         if self.lost is not None:
             raise type(self.lost)(self.lost.message) from self.lost
-        ticket, line = self._exchange.call(method, params)
-        self._send(line)
-        return ticket
+        tickets, lines = self._exchange.call_all(calls)
+        self._send(lines)
+        return tickets
 
     def greeted(self, answer: Mapping[str, Any]) -> None:
         """Take the limits that the daemon states in its answer to `initialize`."""

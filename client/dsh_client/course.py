@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from dsh_client.calls import OpenCall, nested_data, result_data
 from dsh_client.errors import MisuseError, NotDispatchedError
 from dsh_client.exchange import as_object
+from dsh_client.history import last_turn_number
 from dsh_client.ledger import Entry
-from dsh_client.opening import last_turn_number
 from dsh_client.shapes import (
     NOT_DISPATCHED,
     Json,

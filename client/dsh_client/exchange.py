@@ -17,10 +17,11 @@ from dsh_protocol.errors import DshdError, FrameTooLargeError, InvalidParamsErro
 from dsh_protocol.framing import LineSplitter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """A daemon's answers stay below its own, smaller limit; this one only bounds what a stranger can make us hold."""
+_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _DEEPEST = 500
 _SHOWN_PATH = 60
 
@@ -95,13 +96,31 @@ class Exchange:
         return len(self._waiting)
 
     def call(self, method: str, params: Mapping[str, Any]) -> tuple[Ticket, bytes]:
-        """Register a call; return its ticket and the line to send.
+        """Register a call; return its ticket and the line to send; see `call_all`."""
+        (ticket,), line = self.call_all([(method, params)])
+        return ticket, line
+
+    def call_all(
+        self, calls: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> tuple[list[Ticket], bytes]:
+        """Register calls, all or none; return their tickets and the lines to send.
 
         Raises:
             InvalidParamsError: A parameter is not JSON; nothing is registered.
-            FrameTooLargeError: The daemon would not take the line; nothing is registered.
+            FrameTooLargeError: The daemon would not take a line; nothing is registered.
         """
-        call_id = self._last_id + 1
+        lines = [
+            self._line(method, params, call_id)
+            for call_id, (method, params) in enumerate(calls, self._last_id + 1)
+        ]
+        tickets = [
+            Ticket(call_id, method) for call_id, (method, _) in enumerate(calls, self._last_id + 1)
+        ]
+        self._last_id += len(tickets)
+        self._waiting.update((ticket.id, ticket) for ticket in tickets)
+        return tickets, b"".join(lines)
+
+    def _line(self, method: str, params: Mapping[str, Any], call_id: int) -> bytes:
         line = encode_call(method, params, call_id)
         if self.max_line_bytes is not None and len(line) - 1 > self.max_line_bytes:
             raise FrameTooLargeError(
@@ -110,10 +129,7 @@ class Exchange:
                 limit="maxLineBytes",
                 max=self.max_line_bytes,
             )
-        self._last_id = call_id
-        ticket = Ticket(call_id, method)
-        self._waiting[call_id] = ticket
-        return ticket, line
+        return line
 
     def cancel(self, ticket: Ticket) -> bytes | None:
         """Return the line that cancels a call, or None when it is answered already.
@@ -184,7 +200,7 @@ def encode_call(method: str, params: Mapping[str, Any], call_id: int | None = No
     if params:
         message["params"] = params
     try:
-        text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _COMPACT.encode(message)
     except (TypeError, ValueError, RecursionError) as error:
         path, what = _fault(params)
         raise InvalidParamsError(

@@ -28,7 +28,7 @@ from dsh_protocol.errors import (
 from dsh_protocol.ids import new_session_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from dsh_client.exchange import Ticket
     from dsh_client.opening import Opening
@@ -120,7 +120,7 @@ class Handle:
             entry = Entry(APPEND, events, waited=False)
             self.ledger.add(entry)
             if not behind:
-                self._send(entry, deadline)
+                self._send([entry], deadline)
             return entry
 
     async def checkpoint(self, entry: Entry) -> dict[str, Any]:
@@ -135,27 +135,20 @@ class Handle:
         """
         return await self._call(entry, gated=True)
 
-    def launch(self, entry: Entry) -> None:
-        """Send a checkpoint and return at once; the next one that is waited for answers for it too.
+    def launch(self, *entries: Entry) -> None:
+        """Send checkpoints in one go and return at once; the next one that is waited for answers for them too.
 
-        If it fails, the latch closes, whoever waits for what at that time. Nobody's any more: `entry.abandon()`.
+        If one fails, the latch closes, whoever waits for what at that time. Nobody's any more: `entry.abandon()`.
 
         Raises:
             LatchedError: An earlier checkpoint failed; nothing is sent.
-            DshdError: It cannot be sent; nothing is recorded.
+            DshdError: They cannot be sent; nothing is recorded.
         """
-        self._launch(entry, gated=True)
+        self._launch(*entries, gated=True)
 
-    async def messages(self) -> list[dict[str, Any]]:
-        """Return the history as a provider takes it, page by page put together."""
-        found: list[dict[str, Any]] = []
-        params: dict[str, Any] = {"id": self.id}
-        while True:
-            page = await self.ask("session.messages", params)
-            found += page["messages"]
-            if page.get("nextOffset") is None or not page["messages"]:
-                return found
-            params["offset"] = page["nextOffset"]
+    async def land(self, entry: Entry) -> dict[str, Any]:
+        """Wait until a checkpoint that was launched is passed; as `checkpoint`."""
+        return await self._land(entry, gated=True)
 
     async def flush(self) -> int:
         """Wait until everything recorded is durable; return how many events are. Opens the latch.
@@ -226,18 +219,20 @@ class Handle:
         self._launch(entry, gated=gated)
         return await self._land(entry, gated=gated)
 
-    def _launch(self, entry: Entry, *, gated: bool) -> None:
-        """Give an entry its seqs and send it; `_land` waits for it, or it is abandoned."""
+    def _launch(self, *entries: Entry, gated: bool) -> None:
+        """Give entries their seqs and send them; `_land` waits for one, or it is abandoned."""
         deadline = self._deadline()
         try:
             with self._ports.guard():
                 self._absorb(deadline)
                 if gated:
                     self.ledger.check_latch()
-                self.ledger.add(entry)
-                self._send(entry, deadline)
+                for entry in entries:
+                    self.ledger.add(entry)
+                self._send(entries, deadline)
         except BaseException as failure:
-            entry.abandon()
+            for entry in entries:
+                entry.abandon()
             if isinstance(failure, ClientError):
                 self.ledger.latch(failure)
             raise
@@ -277,22 +272,26 @@ class Handle:
 
     def _send_all(self, entries: list[Entry], deadline: float) -> None:
         for entry in entries:
-            self._send(entry, deadline)
+            self._send([entry], deadline)
 
-    def _send(self, entry: Entry, deadline: float) -> None:
-        """Send an entry on the living connection, if there is one; else it is sent after the reconnect."""
-        line = self._line
+    def _send(self, entries: Sequence[Entry], deadline: float) -> None:
+        """Send entries on the living connection, if there is one, in one go; else after the reconnect."""
+        line, ledger = self._line, self.ledger
         if line is None or line.lost is not None:
             return
-        params = entry.params(self.id, self.ledger.writer)
-        entry.error = None
+        calls = [(entry.method, entry.params(self.id, ledger.writer)) for entry in entries]
+        for entry in entries:
+            entry.error = None
         try:
-            entry.ticket = line.start(entry.method, params, deadline - self._ports.now())
+            tickets = line.start_all(calls, deadline - self._ports.now())
         except ConnectionLostError:
             return
         except DshdError:
-            self.ledger.withdraw(entry)  # it never left: not JSON, or too long for a line
+            for entry in reversed(entries):
+                ledger.withdraw(entry)  # it never left: not JSON, or too long for a line
             raise
+        for entry, ticket in zip(entries, tickets, strict=True):
+            entry.ticket = ticket
 
     # -- connections ------------------------------------------------------------------------------------------------
 

@@ -183,10 +183,11 @@ class Ledger:
         the answer to a later one means.
         """
         again: list[Entry] = []
-        for entry in list(self.entries):
+        answered = [e for e in self.entries if e.ticket is not None and e.ticket.answered]
+        for entry in answered:
             ticket = entry.ticket
-            if ticket is None or not ticket.answered or entry not in self.entries:
-                continue
+            if ticket is None or entry not in self.entries:
+                continue  # an answer before it has moved it, or taken it out
             if isinstance(ticket.error, ClientError | ShuttingDownError):
                 entry.ticket = None  # nobody knows: it is sent again after the reconnect
             elif ticket.error is None:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from dsh_client.errors import DaemonUnavailableError
 from dsh_client.exchange import as_object
@@ -21,12 +21,7 @@ from dsh_protocol.errors import (
     SessionNotFoundError,
 )
 
-if TYPE_CHECKING:
-    from dsh_client.handle import Handle
-
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
-
-_PAGE = 1000
 
 
 class Header(TypedDict, total=False):
@@ -142,29 +137,3 @@ def _is_ours(error: DshdError) -> bool:
     return isinstance(error, SessionExistsError) or (
         holder is not None and holder.get("pid") == os.getpid()
     )
-
-
-async def last_turn_number(handle: Handle) -> int:
-    """Read a session's log backwards for the number of its last turn; 0 where it has none."""
-    end = handle.ledger.next_seq
-    while end > 0:
-        start = max(0, end - _PAGE)
-        last = await _last_turn_between(handle, start, end)
-        if last is not None:
-            return last
-        end = start
-    return 0
-
-
-async def _last_turn_between(handle: Handle, start: int, end: int) -> int | None:
-    last: int | None = None
-    while start < end:
-        params = {"id": handle.id, "offset": start, "length": end - start}
-        page = await handle.ask("session.read", params)
-        for event in page["events"]:
-            if event["type"] == "turn/start":
-                last = event["data"]["turn"]
-        if page["nextOffset"] <= start:
-            break
-        start = page["nextOffset"]
-    return last

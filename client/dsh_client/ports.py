@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Coroutine, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from dsh_client.errors import ClientError
@@ -28,6 +28,12 @@ class Line(Protocol):
 
     def start(self, method: str, params: Mapping[str, Any], timeout: float) -> Ticket:
         """Send a call; never waits for its answer."""
+        ...
+
+    def start_all(
+        self, calls: Sequence[tuple[str, Mapping[str, Any]]], timeout: float
+    ) -> list[Ticket]:
+        """Send calls in one go, all or none; never waits for their answers."""
         ...
 
     def close(self) -> None:

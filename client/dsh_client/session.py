@@ -12,6 +12,7 @@ import time
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
+from dsh_client import history
 from dsh_client.blocking import Client
 from dsh_client.course import Course
 from dsh_client.errors import ClientError, MisuseError
@@ -102,7 +103,7 @@ class Session:
 
     def messages(self) -> list[Json]:
         """Return the history as a provider takes it, what is recorded but not yet durable included."""
-        return run(self._handle.messages())
+        return run(history.messages(self._handle))
 
     def turn(self, *prompts: Prompt) -> Turn:
         """Return the next turn, to be entered; the prompts are recorded with its first step."""

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
+from dsh_client.adapters.recorder import Recorder
+from dsh_protocol.errors import DshdError
 from support.adapters import AGENTS, check_verified
 from support.daemon import DaemonProcess, clean_environ, open_daemon
 from support.warm import Warm
@@ -33,3 +37,11 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Generator[Callable[[str], 
     yield find
     for one in made.values():
         one.close()
+
+
+@pytest.fixture
+def recorder(daemon: DaemonProcess) -> Generator[Recorder, None, None]:
+    made = Recorder(f"recorded-{uuid4()}", "test", {"socket": str(daemon.socket), "timeout": 20.0})
+    yield made
+    with suppress(DshdError):  # a session that was taken away
+        made.close()

@@ -13,12 +13,12 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from adapters.test_recorder import HEADER, OK, asking, prompt, saying, types
 from dsh_client.adapters import held, on_loop
 from dsh_client.adapters.recorder import Recorder
 from dsh_client.errors import ClientError, LatchedError
 from dsh_protocol.errors import DshdError
 from support.daemon import DaemonProcess, open_daemon
+from support.recorded import HEADER, OK, asking, prompt, saying, types
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dsh_client.handle import Handle
-    from dsh_client.shapes import Json, ToolCall
+    from dsh_client.shapes import Json, Prompt, ToolCall
 
 _PIECES_TOGETHER = 32
 _PIECES_WITHIN = 0.1
 """A stream's pieces go together, so many or for so many seconds: an append each would be slower than some models."""
 _BATCHES_UNANSWERED = 32
+_AHEAD_S = 0.02
+"""For how long a checkpoint that was taken ahead stands for the request that it was taken for."""
 
 
 class AgentCourse(Course):
@@ -37,6 +39,8 @@ class AgentCourse(Course):
         """Start where the session stands after open."""
         super().__init__(handle)
         self._ending: Entry | None = None
+        self._ahead: Entry | None = None
+        self._ahead_until = 0.0
         self._pieces: list[Json] = []
         self._pieces_sent = 0.0
 
@@ -70,20 +74,23 @@ class AgentCourse(Course):
     async def ask(self, prompts: Sequence[Json], header: Json) -> None:
         """Open a step where none is, and pass the request's checkpoint: one call, one flush.
 
-        In an open step it records what was said since and checks again.
+        In an open step it records what was said since and checks again. What was taken ahead with the end of the step
+        before is waited for where it says it all, and a moment ago.
         """
         self._handle.ledger.check_latch()
         before = self.step, self._last_step
         self._send_pieces()  # of an attempt that failed
         self._chunks, self._pieces_sent = [], 0.0
-        events = self._step_start() if self.step is None else []
+        ahead, self._ahead = self._ahead, None
+        events = self._step_start(ahead) if self.step is None else []
         events += [self._surface("user/message", user_message(prompt)) for prompt in prompts]
         if header != self._header:
             reason = "change" if self._header else "resume" if self._last_header() else "initial"
             events.append(self._event("request/header", {"header": header, "reason": reason}))
-        entry = Entry("checkpoint.request", events)
+        taken = ahead is not None and not events and time.monotonic() < self._ahead_until
+        entry = ahead if ahead is not None and taken else Entry("checkpoint.request", events)
         try:
-            await self._after_ending(entry)
+            await self._after_ending(entry, launched=taken)
         except BaseException:
             if not entry.placed:
                 self.step, self._last_step = before
@@ -91,6 +98,8 @@ class AgentCourse(Course):
         finally:
             if entry.placed or not events:
                 self._header = header
+            if ahead is not None:
+                ahead.abandon()
         self._requested = True
 
     @property
@@ -127,8 +136,13 @@ class AgentCourse(Course):
         asked = asked_calls(event["data"]["message"])
         self._calls = {**self._calls, **{call.id: OpenCall(call) for call in asked}}
 
-    def tell_result(self, found: OpenCall, result: Json) -> None:
+    def tell_result(self, found: OpenCall, result: Json, *, goes_on: bool = False) -> None:
         """Record a call's result without waiting; with a step's last one goes the step's end, and its checkpoint.
+
+        Args:
+            found: The call.
+            result: Its result.
+            goes_on: Whether the model is most likely asked next: the checkpoint of that request goes along, too.
 
         Raises:
             DshdError: It is no event, or too long; nothing is recorded, and the caller may give another.
@@ -137,7 +151,7 @@ class AgentCourse(Course):
         found.answered = True
         try:
             if self.is_answered and not self._requested:
-                self._launch_end([event])
+                self._launch_end([event], goes_on=goes_on)
             else:
                 self._handle.keep([event])
         except (FrameTooLargeError, InvalidParamsError):
@@ -164,11 +178,14 @@ class AgentCourse(Course):
             self._handle.keep(entry.events)
         await self._after_ending(entry)
 
-    async def _after_ending(self, entry: Entry) -> None:
+    async def _after_ending(self, entry: Entry, *, launched: bool = False) -> None:
         """Pass a checkpoint; if that of the step before, which is answered first, failed, its error is told."""
         ending, self._ending = self._ending, None
         try:
-            await self._handle.checkpoint(entry)
+            if launched:
+                await self._handle.land(entry)
+            else:
+                await self._handle.checkpoint(entry)
         except LatchedError:
             if ending is not None and ending.error is not None:
                 raise ending.error from None
@@ -177,20 +194,30 @@ class AgentCourse(Course):
             if ending is not None:
                 ending.abandon()
 
-    def _launch_end(self, events: list[Json]) -> None:
-        """Send what ends the open step as one checkpoint, for which the next request or the turn's end waits."""
+    def _launch_end(self, events: list[Json], *, goes_on: bool = False) -> None:
+        """Send what ends the open step as one checkpoint, for which the next request or the turn's end waits.
+
+        Where a request is to be expected its checkpoint is sent with it: the daemon writes once for both, while the
+        framework is on its way to the model.
+        """
         if self._handle.ledger.failure is not None:
             self._handle.keep(events)
             self._handle.keep(self._step_end())
             self._handle.ledger.check_latch()
         where = self.step
         entry = Entry("checkpoint.postStep", [*events, *self._step_end()])
+        ahead: list[Entry] = []
+        if goes_on:
+            begun = {"turn": self.turn, "step": self._last_step + 1}
+            ahead.append(Entry("checkpoint.request", [self._event("step/start", begun)]))
         try:
-            self._handle.launch(entry)
+            self._handle.launch(entry, *ahead)
         except (FrameTooLargeError, InvalidParamsError):
             self.step = where  # it never left
             raise
         self._ending = entry
+        for self._ahead in ahead:
+            self._ahead_until = time.monotonic() + _AHEAD_S
 
     def _told(self, message: Json, usage: Mapping[str, Any] | None) -> Json:
         where, header = self._where(), self._header or {}
@@ -202,12 +229,38 @@ class AgentCourse(Course):
         cited = [seq for entry in self._chunks for seq in range(entry.first, entry.end)]
         return self._surface("assistant/message", data, cited)
 
-    def _step_start(self) -> list[Json]:
+    def _step_start(self, ahead: Entry | None) -> list[Json]:
+        """Begin the next step; return its events that are not in the log."""
         turn = self._open_turn()
         self._last_step += 1
         self.step = self._last_step
         self._calls, self._requested, self._chunks = {}, False, []
+        if ahead is not None and ahead.placed:
+            return self._said()
         return [self._event("step/start", {"turn": turn, "step": self.step}), *self._said()]
+
+    async def begin_step(self, prompts: Sequence[Prompt]) -> None:
+        """Record the start of the next step, where that was not done ahead, and the messages that go into it."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or not ahead.placed:
+            await super().begin_step(prompts)
+            return
+        ahead.abandon()
+        said = self._step_start(ahead)
+        if said:
+            await self._handle.record(said)
+        for prompt in prompts:
+            await self.say(prompt)
+
+    def _turn_end(self, reason: Json) -> list[Json]:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return super()._turn_end(reason)
+        ahead.abandon()
+        if not ahead.placed:
+            return super()._turn_end(reason)
+        self._step_start(ahead)
+        return [*self._step_end(), *super()._turn_end(reason)]
 
     async def adopt(self, message: Mapping[str, Any], config: Mapping[str, Any]) -> list[ToolCall]:
         """Record an assistant message that no request of this step brought; return the calls that it asks for.

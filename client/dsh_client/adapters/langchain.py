@@ -7,6 +7,7 @@ are inside of it: one logical checkpoint a step. The one rule: put it first; wha
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 from uuid import uuid4
 
@@ -107,7 +108,7 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
         except BaseException as failure:
             self._failed(call["id"], failure)
             raise
-        self._finish(call["id"], result)
+        self._finish(request, result)
         return result
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -126,7 +127,7 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
         except BaseException as failure:
             self._failed(call["id"], failure)
             raise
-        await self.recorder.soon(self._finish, call["id"], result)
+        await self.recorder.soon(self._finish, request, result)
         return result
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -165,12 +166,12 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
         fresh = [m for m in messages if not self.recorder.has(m.id)]
         await self._bringing_along(fresh)
         prompts = [m for m in fresh if translate.is_prompt(m) and not self.recorder.has(m.id)]
-        results = translate.results_of(fresh)
+        results = partial(translate.results_of, fresh)
         await self.recorder.asking(header, [translate.to_prompt(m) for m in prompts], results)
 
     async def _bringing_along(self, fresh: Sequence[Any]) -> None:
         """Record answers of a model that the caller's own history holds, with their results."""
-        results, prompts = translate.results_of(fresh), list[Any]()
+        results, prompts = partial(translate.results_of, fresh), list[Any]()
         for message in fresh:
             if translate.is_answer(message):
                 said = [translate.to_prompt(prompt) for prompt in prompts]
@@ -197,8 +198,10 @@ class Dshd(_middleware.AgentMiddleware):  # type: ignore[misc]  # untyped where 
         stored = self.recorder.recall(call["id"])
         return None if stored is None else translate.tool_message(call["id"], call["name"], stored)
 
-    def _finish(self, call_id: str, result: Any) -> None:
-        self.recorder.finish_tool(call_id, _result_among(call_id, result))
+    def _finish(self, request: Any, result: Any) -> None:
+        call_id: str = request.tool_call["id"]
+        ends = getattr(request.tool, "return_direct", False) or getattr(result, "goto", None)
+        self.recorder.finish_tool(call_id, _result_among(call_id, result), goes_on=not ends)
 
     def _failed(self, call_id: str, failure: BaseException) -> None:
         if isinstance(failure, _errors.GraphBubbleUp):

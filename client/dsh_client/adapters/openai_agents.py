@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from dsh_client.adapters import openai_items as translate
@@ -211,9 +212,9 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
         """Record what the tool returned."""
-        await self.recorder.soon(
-            self.recorder.finish_tool, _call_id(context), translate.to_result(result)
-        )
+        answer, goes_on = translate.to_result(result), agent.tool_use_behavior == "run_llm_again"
+        finish = partial(self.recorder.finish_tool, goes_on=goes_on)
+        await self.recorder.soon(finish, _call_id(context), answer)
         if self._others is not None:
             await self._others.on_tool_end(context, agent, tool, result)
 
@@ -248,9 +249,8 @@ class DshdHooks(_agents.RunHooks):  # type: ignore[misc]  # untyped where openai
             met[key] += 1
             if met[key] > self._recorded[key]:
                 fresh.append(item)
-        await self.recorder.asking(
-            header, [translate.to_prompt(one) for one in fresh], translate.results_of(items)
-        )
+        results = partial(translate.results_of, items)
+        await self.recorder.asking(header, [translate.to_prompt(one) for one in fresh], results)
         self._recorded.update(map(translate.key_of, fresh))
 
     def _drop_repeated(self, input_items: list[Any]) -> None:

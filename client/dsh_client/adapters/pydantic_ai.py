@@ -7,6 +7,7 @@ rule: it never raises what pydantic-ai takes for control flow, so that what it r
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from dsh_client.adapters import pydantic_ai_messages as translate
@@ -151,7 +152,7 @@ class Dshd(_capabilities.AbstractCapability):  # type: ignore[misc]  # untyped w
         """Record what the log does not have and pass the request's checkpoint; shared code."""
         messages: list[Any] = list(request_context.messages)
         fresh: list[Json] = []
-        results = translate.results_of(messages)
+        results = partial(translate.results_of, messages)
         for message in messages:
             if translate.is_answer(message):
                 if not self._is_known(message):

@@ -21,11 +21,14 @@ from dsh_client.ports import run
 from dsh_client.shapes import asked_calls, failed_result
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dsh_client.adapters.agent_course import AgentCourse
     from dsh_client.adapters.effects import Effect
     from dsh_client.shapes import Json
+
+    Results = Callable[[], Mapping[str, Json]]
+    """Makes a framework's own answers to calls, by call id: mostly nobody needs them, and a history has many."""
 
 
 class Recorder(HeldSession):
@@ -104,15 +107,16 @@ class Recorder(HeldSession):
             DshdError: This one failed; the model must not be called.
             ClientError: No answer; likewise.
         """
-        self.blocking(self.asking, header, prompts, results)
+        self.blocking(self.asking, header, prompts, lambda: results)
 
     async def asking(
-        self, header: Json, prompts: Sequence[Json] = (), results: Mapping[str, Json] = {}
+        self, header: Json, prompts: Sequence[Json] = (), results: Results = dict
     ) -> None:
         """Do what `request` does, as shared code for `hurry`."""
         course = await self._between(results)
         said = self._noted(prompts)
-        self._header = cast("Json", jsonable(header))
+        if self._header is None or header != self._header:  # what is JSON stays equal
+            self._header = cast("Json", jsonable(header))
         await course.ask(said, self._header)
 
     def answer(
@@ -162,13 +166,13 @@ class Recorder(HeldSession):
 
         Its calls are open until they are started or answered.
         """
-        self.blocking(self.adopting, message, prompts, results)
+        self.blocking(self.adopting, message, prompts, lambda: results)
 
     async def adopting(
-        self, message: Json, prompts: Sequence[Json] = (), results: Mapping[str, Json] = {}
+        self, message: Json, prompts: Sequence[Json] = (), results: Results = dict
     ) -> None:
         """Do what `adopt` does, as shared code for `hurry`."""
-        course = await self._between({})
+        course = await self._between(dict)
         said = self._noted(prompts)
         if course.step is None:
             await course.begin_step(said)
@@ -179,7 +183,7 @@ class Recorder(HeldSession):
         self._note(message)
         unknown = {"provider": self._name, "model": "unknown"}
         await course.adopt(message, (self._header or {}).get("config") or unknown)
-        for call_id, result in results.items():
+        for call_id, result in results().items():
             self._settle(course, call_id, result)
 
     def reissue(self, prompts: Sequence[Json] = ()) -> Json | None:
@@ -285,12 +289,14 @@ class Recorder(HeldSession):
                 return found.idempotency_key  # it goes on
         return (await course.start(call_id, effect)).idempotency_key
 
-    def finish_tool(self, call_id: str, result: Json) -> None:
+    def finish_tool(self, call_id: str, result: Json, *, goes_on: bool = True) -> None:
         """Record a call's result, without waiting; the last one ends the step, and the next request waits for that.
 
         Args:
             call_id: The call.
             result: `{"content": blocks or text, "isError"?: bool}`.
+            goes_on: Whether the model is asked next where this is the step's last result, as far as is known: the
+                checkpoint of that request is taken at once, while the framework is on its way there.
         """
         with self._lock:
             course = self._opened()[1]
@@ -299,7 +305,7 @@ class Recorder(HeldSession):
                 return
             result = jsonable(result)
             if found.dispatched:
-                course.tell_result(found, result)
+                course.tell_result(found, result, goes_on=goes_on)
                 self._results[call_id] = result
             else:
                 self._settle(course, call_id, result)
@@ -323,7 +329,7 @@ class Recorder(HeldSession):
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    async def _between(self, results: Mapping[str, Json]) -> AgentCourse:
+    async def _between(self, results: Results) -> AgentCourse:
         """Return the course with its turn open, and the step ended if the model has answered in it."""
         handle, course = self._opened()
         handle.ledger.check_latch()
@@ -331,7 +337,7 @@ class Recorder(HeldSession):
             await course.begin_turn([])
             self._interrupted = False
         if course.step is not None and not course.awaits_answer:
-            for call_id, result in results.items():
+            for call_id, result in results().items():
                 self._settle(course, call_id, result)
             await course.end_step(None)
         return course

@@ -75,6 +75,8 @@ def jsonable(value: Any) -> Any:  # noqa: PLR0911  one return for each kind of J
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
+        if type(value) is str and value.isascii():
+            return value
         return value.encode("utf-8", "backslashreplace").decode()  # a lone surrogate is no text
     if isinstance(value, int):
         return int(value) if abs(value) <= _SAFE_INTEGER else str(value)

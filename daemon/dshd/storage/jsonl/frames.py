@@ -7,7 +7,7 @@ states, and passes over truncation and trailing bytes in silence; so frames are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import zstandard
 
@@ -32,6 +32,7 @@ _MAX_EMPTY = 1024
 _MAX_CANDIDATES = 256
 _DICTIONARY_BYTES = (0, 1, 2, 4)
 _MOST_IDLE = 4
+_CHUNK = 16 * 1024
 _idle: list[zstandard.ZstdDecompressor] = []
 """Decompressors that nobody uses: to make one takes five times as long as to decode a small frame. From any thread."""
 
@@ -91,8 +92,9 @@ class FrameEncoder:
             compressor = zstandard.ZstdCompressor(
                 level=LEVEL, write_checksum=True, write_content_size=False
             )
-        stream = compressor.compressobj()
-        frame = stream.compress(plain) + stream.flush()
+        # its buffer is a small one: a large one would be asked of the kernel, and given back, for every frame
+        stream: Any = compressor.chunker(chunk_size=_CHUNK)  # untyped in zstandard
+        frame = b"".join([*stream.compress(plain), *stream.finish()])
         self._idle.append(compressor)
         return frame
 
