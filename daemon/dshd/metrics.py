@@ -123,6 +123,7 @@ FAMILIES = {
 
 @dataclass(slots=True)
 class _Histogram:
+    bounds: tuple[float, ...]
     counts: list[int]
     total: float = 0.0
 
@@ -154,12 +155,12 @@ class Metrics:
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Count one value (seconds, or what the histogram's name says)."""
         key = _key(name, labels)
-        bounds = FAMILIES[name].bounds
         with self._lock:
             histogram = self._histograms.get(key)
             if histogram is None:
-                histogram = self._histograms[key] = _Histogram([0] * (len(bounds) + 1))
-            histogram.counts[bisect_left(bounds, value)] += 1
+                bounds = FAMILIES[name].bounds
+                histogram = self._histograms[key] = _Histogram(bounds, [0] * (len(bounds) + 1))
+            histogram.counts[bisect_left(histogram.bounds, value)] += 1
             histogram.total += value
 
     def value(self, name: str, **labels: str) -> float:
@@ -193,17 +194,18 @@ class Metrics:
 _PLAIN: dict[str, tuple[str, tuple[str, ...]]] = {
     family.name: (family.name, ()) for family in FAMILIES.values() if not family.labels
 }
+_LABELS = {family.name: family.labels for family in FAMILIES.values()}
 
 
 def _key(name: str, labels: dict[str, str]) -> tuple[str, tuple[str, ...]]:
     if not labels and name in _PLAIN:
         return _PLAIN[name]
-    family = FAMILIES[name]
-    if len(labels) == len(family.labels) == 1:  # as most have it
-        return name, (labels[family.labels[0]],)
-    if len(labels) != len(family.labels):
-        raise ValueError(f"metric {name!r} has the labels {family.labels!r}, got {tuple(labels)!r}")
-    return name, tuple(labels[label] for label in family.labels)
+    wanted = _LABELS[name]
+    if tuple(labels) == wanted:  # as it is mostly said
+        return name, tuple(labels.values())
+    if len(labels) != len(wanted):
+        raise ValueError(f"metric {name!r} has the labels {wanted!r}, got {tuple(labels)!r}")
+    return name, tuple(labels[label] for label in wanted)
 
 
 def _histogram_lines(

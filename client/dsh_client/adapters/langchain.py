@@ -253,12 +253,19 @@ class Listener(_callbacks.BaseCallbackHandler):  # type: ignore[misc]  # as abov
             self._recorder.chunk(found)
 
 
+class _PiecesOnly(Listener):
+    """A listener that LangChain does not ask about anything else: its own ways of not being interested cost more."""
+
+    ignore_chat_model = ignore_chain = ignore_agent = ignore_retriever = True
+    ignore_retry = ignore_custom_event = True
+
+
 @contextmanager
 def _listening(recorder: Recorder) -> Generator[None, None, None]:
     """Have the models that are called inside of the block tell a session of each piece that they stream."""
     config = _config.ensure_config()
     callbacks: Any = config.get("callbacks")
-    listener = Listener(recorder)
+    listener = _PiecesOnly(recorder)
     if hasattr(callbacks, "add_handler"):
         callbacks = callbacks.copy()
         callbacks.add_handler(listener, inherit=True)

@@ -68,10 +68,9 @@ def json_digest(value: Any) -> bytes:
     rest: list[Any] = [value]
     while rest:
         item = rest.pop()
-        if isinstance(item, str):
+        if type(item) is str:
             text = item.encode("utf-8", "surrogatepass")
-            parts.append(b"s%d:" % len(text))
-            parts.append(text)
+            parts.append(b"s%d:%b" % (len(text), text))
         elif is_object(item):
             parts.append(b"{%d," % len(item))
             rest.extend(part for key in sorted(item) for part in (item[key], key))

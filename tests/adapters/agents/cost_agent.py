@@ -1,9 +1,10 @@
 # ruff: noqa: T201, PLC0415, C901  the output is what the test reads; a framework is imported where it is installed
 """What an adapter adds to its framework's own loop: steps with and without it, in turns, in one process.
 
-`cost_agent.py FRAMEWORK SOCKET RUNS STEPS` prints JSON: milliseconds per step of each run, `without`, `with`, `empty`:
-with hooks in the adapter's places that do nothing, and `by hand`: the same checkpoints without a framework. A step is a
-request to a fake model that answers at once, and the one tool that it asks for.
+`cost_agent.py FRAMEWORK SOCKET RUNS STEPS` prints JSON, by way: `without`, `with`, `empty` with hooks in the adapter's
+places that do nothing, and `by hand`, the same checkpoints without a framework. A step is a request to a fake model
+that answers at once, and the one tool that it asks for; `steps` has the milliseconds from each request to the next one,
+`runs` those of each run, its beginning and end included, divided by its steps.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import gc
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from uuid import uuid4
 
 if TYPE_CHECKING:
@@ -36,19 +38,27 @@ class Ways(NamedTuple):
 
 
 class Clock:
-    """Takes the time of one run after the other."""
+    """Takes the time of one run after the other, and of their steps."""
+
+    requests: ClassVar[list[float]] = []
 
     def __init__(self) -> None:
-        self.taken: dict[str, list[float]] = {"without": [], "empty": [], "by hand": [], "with": []}
+        ways = ("without", "empty", "by hand", "with")
+        self.steps: dict[str, list[float]] = {way: [] for way in ways}
+        self.runs: dict[str, list[float]] = {way: [] for way in ways}
 
-    def run(self, name: str, steps: int, agent: Callable[[], Any]) -> None:
+    def run(self, way: str, steps: int, agent: Callable[[], Any]) -> None:
         gc.collect()
+        self.requests.clear()
         began = time.perf_counter()
         agent()
-        self.taken[name].append((time.perf_counter() - began) * 1000 / steps)
+        self.runs[way].append((time.perf_counter() - began) * 1000 / steps)
+        self.steps[way] += [(end - start) * 1000 for start, end in pairwise(self.requests)]
 
 
 def call_id(number: int) -> str:
+    """Make the id of the call that a model asks for, when it does."""
+    Clock.requests.append(time.perf_counter())
     return f"call-{number}-{uuid4()}"
 
 
@@ -249,7 +259,7 @@ def main() -> None:
             case.recorder.begin_run()
             clock.run(name, steps, case.run)
             case.recorder.close()
-    print(json.dumps(clock.taken))
+    print(json.dumps({"steps": clock.steps, "runs": clock.runs}))
 
 
 if __name__ == "__main__":
