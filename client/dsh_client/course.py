@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dsh_client.calls import OpenCall, nested_data, result_data
-from dsh_client.errors import MisuseError, NotDispatchedError
+from dsh_client.errors import LatchedError, MisuseError, NotDispatchedError
 from dsh_client.exchange import as_object
 from dsh_client.history import last_turn_number
 from dsh_client.ledger import Entry
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from dsh_client.handle import Handle
 
+_REFUSED = (EventInvalidError, FrameTooLargeError, InvalidParamsError)
+"""After these nothing of what was to be recorded is in the log."""
 _CHUNKS_UNANSWERED = 32
 """How many chunks may be on their way before one is waited for, so that nobody's buffers fill up."""
 
@@ -105,7 +107,7 @@ class Course:
         events += [self._surface("user/message", user_message(prompt)) for prompt in prompts]
         try:
             await self._opening(events, self.cut_step)
-        except EventInvalidError:
+        except _REFUSED:
             self._last_step -= 1
             raise
 
@@ -204,7 +206,7 @@ class Course:
         event = self._result(found, result)
         try:
             await self._handle.record([event])
-        except (EventInvalidError, FrameTooLargeError, InvalidParamsError):
+        except _REFUSED:
             raise  # nothing of it is kept: the caller may give another, a shorter one
         except BaseException:
             found.answered = True  # kept: it is sent again by the next flush
@@ -259,7 +261,7 @@ class Course:
         self.turn = number
         try:
             await self._opening([self._event("turn/start", {"turn": number})], self.cut_turn)
-        except EventInvalidError:
+        except _REFUSED:
             self.turn = None
             raise
         self._last_turn = number
@@ -268,7 +270,7 @@ class Course:
         """Record what opens a turn or step; if that is cut short, it may reach the log all the same: close it there."""
         try:
             await self._handle.record(events)
-        except EventInvalidError:
+        except _REFUSED:
             self.step = None
             raise
         except BaseException as failure:
@@ -307,9 +309,13 @@ class Course:
         return [self._event("step/end", where)]
 
     async def _pass(self, entry: Entry) -> None:
-        if self._handle.ledger.failure is not None:
-            self._handle.keep(entry.events)
-        await self._handle.checkpoint(entry)
+        """Pass the checkpoint of what has happened: it belongs into the log also when the latch is closed."""
+        try:
+            await self._handle.checkpoint(entry)
+        except LatchedError:
+            if not entry.placed:
+                self._handle.keep(entry.events)
+            raise
 
     def _close_call(self, found: OpenCall) -> None:
         """Answer a call whose body did not run to an end; one that never started is recorded as called first."""

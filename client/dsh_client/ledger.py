@@ -183,8 +183,11 @@ class Ledger:
         the answer to a later one means.
         """
         again: list[Entry] = []
-        answered = [e for e in self.entries if e.ticket is not None and e.ticket.answered]
-        for entry in answered:
+        entries = reversed(
+            self.entries
+        )  # answers come in order, and meanwhile: so none is seen before an earlier one
+        answered = [e for e in entries if e.ticket is not None and e.ticket.answered]
+        for entry in reversed(answered):
             ticket = entry.ticket
             if ticket is None or entry not in self.entries:
                 continue  # an answer before it has moved it, or taken it out

@@ -7,19 +7,20 @@ recorded is closed again, and a body runs only after its start is durable.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dsh_client.adapters.effects import EVENT_TYPE
 from dsh_client.calls import OpenCall
 from dsh_client.course import Course
-from dsh_client.errors import LatchedError, MisuseError
+from dsh_client.errors import ClientError, LatchedError, MisuseError
 from dsh_client.exchange import as_object
 from dsh_client.ledger import Entry
 from dsh_client.shapes import asked_calls, assistant_message, user_message
-from dsh_protocol.errors import FrameTooLargeError, InvalidParamsError
+from dsh_protocol.errors import DshdError, FrameTooLargeError, InvalidParamsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from dsh_client.handle import Handle
     from dsh_client.shapes import Json, Prompt, ToolCall
@@ -83,6 +84,7 @@ class AgentCourse(Course):
         self._chunks, self._pieces_sent = [], 0.0
         ahead, self._ahead = self._ahead, None
         events = self._step_start(ahead) if self.step is None else []
+        begun = ahead if ahead is not None and ahead.placed else None
         events += [self._surface("user/message", user_message(prompt)) for prompt in prompts]
         if header != self._header:
             reason = "change" if self._header else "resume" if self._last_header() else "initial"
@@ -90,9 +92,10 @@ class AgentCourse(Course):
         taken = ahead is not None and not events and time.monotonic() < self._ahead_until
         entry = ahead if ahead is not None and taken else Entry("checkpoint.request", events)
         try:
-            await self._after_ending(entry, launched=taken)
+            passed = self._handle.land(entry) if taken else self._handle.checkpoint(entry)
+            await self._after_ending(passed)
         except BaseException:
-            if not entry.placed:
+            if not (begun or entry).placed:
                 self.step, self._last_step = before
             raise
         finally:
@@ -131,10 +134,15 @@ class AgentCourse(Course):
     def tell(self, message: Json, usage: Mapping[str, Any] | None) -> None:
         """Record the model's message without waiting: whatever follows it waits for it too."""
         event = self._told(message, usage)
-        self._handle.keep([event])
-        self._requested, self._chunks = False, []
+        before = self._calls, self._requested, self._chunks
         asked = asked_calls(event["data"]["message"])
         self._calls = {**self._calls, **{call.id: OpenCall(call) for call in asked}}
+        self._requested, self._chunks = False, []
+        try:
+            self._handle.keep([event])
+        except (FrameTooLargeError, InvalidParamsError):  # after others it is recorded all the same
+            self._calls, self._requested, self._chunks = before
+            raise
 
     def tell_result(self, found: OpenCall, result: Json, *, goes_on: bool = False) -> None:
         """Record a call's result without waiting; with a step's last one goes the step's end, and its checkpoint.
@@ -169,23 +177,19 @@ class AgentCourse(Course):
 
     def forget_ending(self) -> None:
         """Wait no more for a step's checkpoint: a flush has answered for it, or the run has failed."""
+        self._ahead_until = 0.0
         if self._ending is not None:
             self._ending.abandon()
             self._ending = None
 
     async def _pass(self, entry: Entry) -> None:
-        if self._handle.ledger.failure is not None:
-            self._handle.keep(entry.events)
-        await self._after_ending(entry)
+        await self._after_ending(super()._pass(entry))
 
-    async def _after_ending(self, entry: Entry, *, launched: bool = False) -> None:
-        """Pass a checkpoint; if that of the step before, which is answered first, failed, its error is told."""
+    async def _after_ending(self, passed: Awaitable[object]) -> None:
+        """Wait for a checkpoint; if that of the step before, which is answered first, failed, its error is told."""
         ending, self._ending = self._ending, None
         try:
-            if launched:
-                await self._handle.land(entry)
-            else:
-                await self._handle.checkpoint(entry)
+            await passed
         except LatchedError:
             if ending is not None and ending.error is not None:
                 raise ending.error from None
@@ -200,24 +204,30 @@ class AgentCourse(Course):
         Where a request is to be expected its checkpoint is sent with it: the daemon writes once for both, while the
         framework is on its way to the model.
         """
-        if self._handle.ledger.failure is not None:
-            self._handle.keep(events)
-            self._handle.keep(self._step_end())
-            self._handle.ledger.check_latch()
         where = self.step
         entry = Entry("checkpoint.postStep", [*events, *self._step_end()])
         ahead: list[Entry] = []
         if goes_on:
             begun = {"turn": self.turn, "step": self._last_step + 1}
             ahead.append(Entry("checkpoint.request", [self._event("step/start", begun)]))
+        self._ending, self._ahead_until = entry, 0.0
+        self._ahead = ahead[0] if ahead else None
         try:
-            self._handle.launch(entry, *ahead)
+            self._launch(entry, *ahead)
         except (FrameTooLargeError, InvalidParamsError):
             self.step = where  # it never left
+            self._ending = self._ahead = None
             raise
-        self._ending = entry
-        for self._ahead in ahead:
-            self._ahead_until = time.monotonic() + _AHEAD_S
+        self._ahead_until = time.monotonic() + _AHEAD_S
+
+    def _launch(self, entry: Entry, *ahead: Entry) -> None:
+        """Send them, or keep what has happened where the latch is closed."""
+        try:
+            self._handle.launch(entry, *ahead)
+        except LatchedError:
+            self._ending = self._ahead = None
+            self._handle.keep(entry.events)
+            raise
 
     def _told(self, message: Json, usage: Mapping[str, Any] | None) -> Json:
         where, header = self._where(), self._header or {}
@@ -241,6 +251,7 @@ class AgentCourse(Course):
 
     async def begin_step(self, prompts: Sequence[Prompt]) -> None:
         """Record the start of the next step, where that was not done ahead, and the messages that go into it."""
+        await self._settle_ahead()
         ahead, self._ahead = self._ahead, None
         if ahead is None or not ahead.placed:
             await super().begin_step(prompts)
@@ -252,15 +263,37 @@ class AgentCourse(Course):
         for prompt in prompts:
             await self.say(prompt)
 
+    async def _settle_ahead(self) -> None:
+        """Learn what became of what was taken ahead: refused, the step that it began is none."""
+        if self._ahead is not None and self._ahead.waited:
+            with suppress(DshdError, ClientError):  # the latch is closed, and says why
+                await self._handle.land(self._ahead)
+
+    async def end_turn(self, failure: BaseException | None) -> None:
+        """End a step that was begun ahead, then the turn; see `Course`."""
+        if failure is None:
+            await self._settle_ahead()
+        await super().end_turn(failure)
+
+    def cut_turn(self, failure: BaseException) -> None:
+        """Likewise, without waiting: were that step refused yet, the turn's end would stand by itself."""
+        ended = self._ahead_end()
+        if ended:
+            self._handle.keep(ended)
+        super().cut_turn(failure)
+
     def _turn_end(self, reason: Json) -> list[Json]:
+        return [*self._ahead_end(), *super()._turn_end(reason)]
+
+    def _ahead_end(self) -> list[Json]:
         ahead, self._ahead = self._ahead, None
         if ahead is None:
-            return super()._turn_end(reason)
+            return []
         ahead.abandon()
         if not ahead.placed:
-            return super()._turn_end(reason)
+            return []
         self._step_start(ahead)
-        return [*self._step_end(), *super()._turn_end(reason)]
+        return self._step_end()
 
     async def adopt(self, message: Mapping[str, Any], config: Mapping[str, Any]) -> list[ToolCall]:
         """Record an assistant message that no request of this step brought; return the calls that it asks for.
