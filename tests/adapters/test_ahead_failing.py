@@ -123,7 +123,7 @@ def test_what_could_not_be_sent_is_sent_again(
     go_on(daemon, recorder)
 
 
-@pytest.mark.parametrize("way", ["asks", "ends", "fails", "brings along"])
+@pytest.mark.parametrize("way", ["asks", "asks too much", "ends", "fails", "brings along"])
 @pytest.mark.usefixtures("taken")
 def test_where_it_alone_is_refused_there_is_no_step(
     daemon: DaemonProcess, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, way: str
@@ -142,6 +142,9 @@ def test_where_it_alone_is_refused_there_is_no_step(
     with suppress(DshdError, ClientError):
         if way == "asks":
             recorder.request(HEADER)
+        elif way == "asks too much":
+            limit = daemon.call("daemon.status")["limits"]["maxLineBytes"]
+            recorder.request(HEADER, [prompt("x" * limit)])
         elif way == "ends":
             recorder.end_run()
         elif way == "fails":

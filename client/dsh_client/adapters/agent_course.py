@@ -84,7 +84,6 @@ class AgentCourse(Course):
         self._chunks, self._pieces_sent = [], 0.0
         ahead, self._ahead = self._ahead, None
         events = self._step_start(ahead) if self.step is None else []
-        begun = ahead if ahead is not None and ahead.placed else None
         events += [self._surface("user/message", user_message(prompt)) for prompt in prompts]
         if header != self._header:
             reason = "change" if self._header else "resume" if self._last_header() else "initial"
@@ -95,13 +94,17 @@ class AgentCourse(Course):
             passed = self._handle.land(entry) if taken else self._handle.checkpoint(entry)
             await self._after_ending(passed)
         except BaseException:
-            if not (begun or entry).placed:
+            if not entry.placed:
                 self.step, self._last_step = before
+                if (
+                    entry is not ahead
+                ):  # it has begun the step, if it was not refused, which may not be known yet
+                    self._ahead, self._ahead_until = ahead, 0.0
             raise
         finally:
             if entry.placed or not events:
                 self._header = header
-            if ahead is not None:
+            if ahead is not None and self._ahead is not ahead:
                 ahead.abandon()
         self._requested = True
 
