@@ -110,8 +110,8 @@ def test_what_could_not_be_sent_is_sent_again(
     def send(link: Any, _line: bytes, method: str, timeout: float) -> None:
         monkeypatch.undo()
         if not interrupted:
-            raise link._late(method, timeout)  # noqa: SLF001
-        link._end(ConnectionLostError("sending was interrupted"))  # noqa: SLF001
+            raise link._late(method, timeout)  # noqa: SLF001  what `_send` itself does
+        link._end(ConnectionLostError("interrupted"))  # noqa: SLF001  likewise
         raise KeyboardInterrupt
 
     monkeypatch.setattr(blocking.Link, "_send", send)
@@ -129,7 +129,7 @@ def test_where_it_alone_is_refused_there_is_no_step(
     daemon: DaemonProcess, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     begin_a_tool(recorder)
-    real = blocking.Link._send  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    real = blocking.Link._send  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  no other place sees lines
 
     def send(link: blocking.Link, lines: bytes, method: str, timeout: float) -> None:
         head, newline, tail = lines.partition(b"\n")
@@ -183,7 +183,7 @@ def test_a_result_that_is_too_long_for_a_closed_latch_can_be_given_again(
     daemon: DaemonProcess, recorder: Recorder
 ) -> None:
     begin_a_tool(recorder)
-    handle = recorder._handle  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    handle = recorder._handle  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  no program closes its latch
     assert handle is not None
     handle.ledger.latch(CallTimeoutError("an earlier call was not answered"))
     limit = daemon.call("daemon.status")["limits"]["maxLineBytes"]
