@@ -183,10 +183,8 @@ class Ledger:
         the answer to a later one means.
         """
         again: list[Entry] = []
-        entries = reversed(
-            self.entries
-        )  # answers come in order, and meanwhile: so none is seen before an earlier one
-        answered = [e for e in entries if e.ticket is not None and e.ticket.answered]
+        # Answers come in order, and meanwhile: looked at from behind, none is seen without those before it.
+        answered = [e for e in reversed(self.entries) if e.ticket is not None and e.ticket.answered]
         for entry in reversed(answered):
             ticket = entry.ticket
             if ticket is None or entry not in self.entries:

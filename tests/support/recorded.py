@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pytest
+
+from dsh_client.errors import LatchedError
+from dsh_protocol.errors import WriterLostError
+
 if TYPE_CHECKING:
     from dsh_client.adapters.recorder import Recorder
     from support.daemon import DaemonProcess
@@ -49,3 +54,11 @@ def lose(daemon: DaemonProcess, recorder: Recorder) -> None:
     handle = recorder._handle  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  no program asks for its right
     assert handle is not None
     daemon.call("session.close", id=handle.id, writer=handle.ledger.writer)
+
+
+def refuses_requests(recorder: Recorder) -> None:
+    """Find that no request passes, the first for the handle that was lost, any other for the latch."""
+    with pytest.raises(WriterLostError):
+        recorder.request(HEADER)
+    with pytest.raises(LatchedError):
+        recorder.request(HEADER)

@@ -96,9 +96,8 @@ class AgentCourse(Course):
         except BaseException:
             if not entry.placed:
                 self.step, self._last_step = before
-                if (
-                    entry is not ahead
-                ):  # it has begun the step, if it was not refused, which may not be known yet
+                if entry is not ahead:
+                    # it has begun the step, if it was not refused, which may not be known yet
                     self._ahead, self._ahead_until = ahead, 0.0
             raise
         finally:
